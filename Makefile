@@ -1,0 +1,55 @@
+# Everything a reader of this repository runs. `make` alone prints the list.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Extra arguments: `make test ARGS="-k gate -x"`, `make lock ARGS=--upgrade`.
+ARGS ?=
+
+# The resolver that writes the lock files. It lives in its own environment, so that `make lock` needs no lock.
+UV_VERSION := 0.13.7
+LOCK_VENV := build/lock-venv
+# No line of a lock may name a machine or an index: hashes alone say what is installed.
+COMPILE := $(LOCK_VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+.DEFAULT_GOAL := help
+.PHONY: help install test check lock clean
+
+help: ## Print this list.
+	@echo 'Usage: make <target>   (PYTHON=python3.12 picks the interpreter, ARGS=... is passed on)'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+install: $(STAMP) ## Make .venv with the locked packages and Saros itself. Runs again only when they change.
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo 'saros: Python 3.11 or newer is needed, and "$(PYTHON)" is not — try: make install PYTHON=python3.12' >&2; \
+		exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+test: $(STAMP) ## Run all tests, with the examples of README.md. ARGS are passed to pytest.
+	$(BIN)/pytest $(ARGS)
+
+check: $(STAMP) ## Lint, formatting, types, who may import whom, and the examples of README.md.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+	$(BIN)/pytest --quiet README.md
+
+lock: ## Write both lock files anew from pyproject.toml. ARGS=--upgrade takes newer versions.
+	@test -x $(LOCK_VENV)/bin/uv || { \
+		$(PYTHON) -m venv $(LOCK_VENV) && \
+		$(LOCK_VENV)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION); }
+	$(COMPILE) $(ARGS) pyproject.toml --output-file requirements.lock
+	$(COMPILE) $(ARGS) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+
+clean: ## Remove .venv, caches and build output.
+	rm -rf $(VENV) build dist services/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find services tests -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,135 @@
+"""Events as columns: what the decoder and the file readers make, and what `feed` eats.
+
+One row per event; the items of event e are `items[start[e]:start[e + 1]]`. Users are slots of the partition's user
+table, items are 64-bit keys. `check` is the only gate for bad input: the kernels behind it trust the columns.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from saros.core.jit import F32, I32, I64, U8, U32, U64, kernel
+
+IMPRESSION, CLICK, NEGATIVE, POSITIVE, ERASE, TICK = 1, 2, 3, 4, 5, 6
+KINDS = {"impression": IMPRESSION, "click": CLICK, "negative": NEGATIVE, "positive": POSITIVE, "erase": ERASE,
+         "tick": TICK}  # fmt: skip
+
+DAY_MS = 86_400_000
+TIME_MAX_MS = 253_402_300_799_999  # the last millisecond of the year 9999
+WEIGHT_MAX = 10.0
+WEIGHT_ONE = 4096  # weights are kept as 16-bit fixed point, in steps of 1/4096
+SLATE_MAX = 200  # items in one impression
+
+
+class Events(NamedTuple):
+    """Columns of n events with m items in all."""
+
+    user: I32  # [n] slot in the user table; -1 for a tick
+    kind: U8  # [n]
+    time_ms: I64  # [n] event time; 0 means the log's time
+    log_ms: I64  # [n] the log's own time of the message
+    event_id: U32  # [n] hash of the event id; 0 means none, and no dedupe
+    session: U64  # [n] hash of the session id; 0 means none
+    weight: F32  # [n] of feedback, above 0 and up to 10
+    bot: U8  # [n] 1: the caller knows that this is a bot
+    start: I64  # [n + 1]
+    items: U64  # [m]
+
+    @classmethod
+    def of(
+        cls,
+        user: ArrayLike,
+        kind: ArrayLike,
+        items: ArrayLike,
+        time_ms: ArrayLike,
+        *,
+        start: ArrayLike | None = None,
+        log_ms: ArrayLike | None = None,
+        event_id: ArrayLike | None = None,
+        session: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
+        bot: ArrayLike | None = None,
+    ) -> "Events":
+        """Fill in the columns a caller has no use for; without `start` every event has one item."""
+        users = np.ascontiguousarray(user, np.int32)
+        n = len(users)
+        times = np.ascontiguousarray(time_ms, np.int64)
+        return cls(
+            user=users,
+            kind=np.ascontiguousarray(kind, np.uint8),
+            time_ms=times,
+            log_ms=times.copy() if log_ms is None else np.ascontiguousarray(log_ms, np.int64),
+            event_id=np.zeros(n, np.uint32) if event_id is None else np.ascontiguousarray(event_id, np.uint32),
+            session=np.zeros(n, np.uint64) if session is None else np.ascontiguousarray(session, np.uint64),
+            weight=np.ones(n, np.float32) if weight is None else np.ascontiguousarray(weight, np.float32),
+            bot=np.zeros(n, np.uint8) if bot is None else np.ascontiguousarray(bot, np.uint8),
+            start=np.arange(n + 1) if start is None else np.ascontiguousarray(start, np.int64),
+            items=np.ascontiguousarray(items, np.uint64),
+        )
+
+    def cut(self, first: int, end: int) -> "Events":
+        """Return the events [first, end) as columns of their own (views)."""
+        low, high = self.start[first], self.start[end]
+        return Events(
+            *(column[first:end] for column in self[:8]), self.start[first : end + 1] - low, self.items[low:high]
+        )
+
+
+_DTYPES = (np.int32, np.uint8, np.int64, np.int64, np.uint32, np.uint64, np.float32, np.uint8, np.int64, np.uint64)
+
+_FAULTS = {
+    1: "kind {kind} is unknown",
+    2: "user slot {user} is outside the user table",
+    3: "time {time} is negative or beyond the year 9999",
+    4: "item offsets fall or leave the item column",
+    5: "a click or feedback names exactly one item, an impression 1 to {slate}, an erase or tick none",
+    6: "weight {weight} is not above 0 and at most 10",
+}
+
+
+@kernel
+def _fault(events: Events, users: int) -> tuple[int, int]:
+    """Return (row, fault) of the first bad row, or (-1, 0)."""
+    for e in range(events.user.shape[0]):
+        kind, first, end = events.kind[e], events.start[e], events.start[e + 1]
+        if kind < IMPRESSION or kind > TICK:
+            return e, 1
+        if kind != TICK and (events.user[e] < 0 or events.user[e] >= users):
+            return e, 2
+        if not (0 <= events.time_ms[e] <= TIME_MAX_MS and 0 <= events.log_ms[e] <= TIME_MAX_MS):
+            return e, 3
+        if first > end or end > events.items.shape[0]:
+            return e, 4
+        count = end - first
+        if kind == IMPRESSION:
+            if count < 1 or count > SLATE_MAX:
+                return e, 5
+        elif count != (1 if kind <= POSITIVE else 0):
+            return e, 5
+        if not (0.0 < events.weight[e] <= WEIGHT_MAX):
+            return e, 6
+    return -1, 0
+
+
+def check(events: Events, users: int) -> None:
+    """Raise ValueError with the row and the reason unless `feed` can take these columns; `users` is the table's size."""
+    n = len(events.user)
+    for name, column, dtype in zip(Events._fields, events, _DTYPES, strict=True):
+        if column.dtype != dtype or column.ndim != 1 or not column.flags.c_contiguous:
+            raise ValueError(f"events.{name} must be one contiguous column of {np.dtype(dtype).name}")
+        wanted = {"start": n + 1, "items": len(events.items)}.get(name, n)
+        if len(column) != wanted:
+            raise ValueError(f"events.{name} has {len(column)} rows, not {wanted}")
+    if events.start[0] != 0 or events.start[-1] != len(events.items):
+        raise ValueError("events.start must begin with 0 and end with the number of items")
+    row, fault = _fault(events, users)
+    if fault:
+        reason = _FAULTS[fault].format(
+            kind=events.kind[row],
+            user=events.user[row],
+            time=events.time_ms[row],
+            weight=events.weight[row],
+            slate=SLATE_MAX,
+        )
+        raise ValueError(f"event {row}: {reason}")

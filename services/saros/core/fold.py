@@ -1,0 +1,111 @@
+"""The fold: signed blocks applied to the item table.
+
+Integers only, so folding commutes: blocks folded in any order and interleaving give the same bits, and a block folded
+with +1 and with -1 leaves rows, counters and totals as they were. (What others learned in between had seen the block:
+their coefficients stay as they are.) A daily bucket sits in slot day mod 8 with its day: a newer day resets the slot,
+an older one is ignored. So buckets agree when they are read at one day that no folded day lies beyond (`buckets_at`),
+though the stored words may differ.
+
+The fold never clamps; int32 wraps and sums stay exact.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from saros.core.items import CLICKED, DAYS, SHOWN, UPDATES, ItemArrays
+from saros.core.jit import F32, I32, I64, kernel
+from saros.core.rows import ONE
+
+_FAR = 1 << 30  # a coordinate beyond ±64 has this bit set in x ^ (x >> 31)
+_SCALE = np.float32(ONE)
+
+
+class SignedBlocks(NamedTuple):
+    """What a fold needs to know of n blocks with m items: a redo record, a ledger and a step all give this."""
+
+    sign: I32  # [n] +1 adds, -1 takes back, 0 waits
+    day: I32  # [n] UTC day of the block
+    start: I64  # [n] into slots and coefs
+    negatives: I32  # [n] come first
+    positives: I32  # [n]
+    rows: F32  # [n, d] the user row u the coefficients belong to
+    slots: I32  # [m] item slots
+    coefs: F32  # [m]
+
+
+@kernel
+def fold_row(rows: I32, slot: int, coef: np.float32, u: F32, sign: int) -> bool:
+    """rows[slot] += sign · int32(rint(coef · u·2^24)), one float32 product; True if a coordinate lies beyond ±64.
+
+    |coef · u| must not exceed 64, which the step and the codec see to.
+    """
+    bits = 0
+    for k in range(rows.shape[1]):
+        moved = rows[slot, k] + sign * np.int32(np.rint(coef * (u[k] * _SCALE)))
+        word = np.int32(moved)
+        rows[slot, k] = word
+        bits |= word ^ (word >> 31)
+    return bits & _FAR != 0
+
+
+@kernel
+def fold_counters(items: ItemArrays, blocks: SignedBlocks, b: int, direction: int) -> None:
+    """Count block b on its items and in the totals."""
+    sign, first, middle = blocks.sign[b] * direction, blocks.start[b], blocks.start[b] + blocks.negatives[b]
+    for k in range(first, middle + blocks.positives[b]):
+        slot = blocks.slots[k]
+        items.counters[slot, UPDATES] += sign
+        items.counters[slot, SHOWN if k < middle else CLICKED] += sign
+    items.totals[SHOWN] += sign * blocks.negatives[b]
+    items.totals[CLICKED] += sign * blocks.positives[b]
+
+
+@kernel
+def fold_rows(items: ItemArrays, blocks: SignedBlocks, direction: int) -> int:
+    """Fold rows, counters and totals; direction -1 undoes a fold. Return how often a row lay beyond ±64."""
+    far = 0
+    for b in range(blocks.sign.shape[0]):
+        if blocks.sign[b] == 0:
+            continue
+        for k in range(blocks.start[b], blocks.start[b] + blocks.negatives[b] + blocks.positives[b]):
+            far += fold_row(items.rows, blocks.slots[k], blocks.coefs[k], blocks.rows[b], blocks.sign[b] * direction)
+        fold_counters(items, blocks, b, direction)
+    return far
+
+
+@kernel
+def fold_buckets(items: ItemArrays, blocks: SignedBlocks) -> None:
+    """Fold the daily buckets: only what is accepted belongs there, so it is a fold of its own."""
+    for b in range(blocks.sign.shape[0]):
+        day, middle = blocks.day[b], blocks.start[b] + blocks.negatives[b]
+        if blocks.sign[b] == 0:
+            continue
+        place = day & (DAYS - 1)
+        for k in range(blocks.start[b], middle + blocks.positives[b]):
+            slot = blocks.slots[k]
+            if items.bucket_day[slot, place] > day:
+                continue
+            if items.bucket_day[slot, place] < day:
+                items.bucket_day[slot, place] = day
+                items.bucket_clicked[slot, place] = 0
+                items.bucket_shown[slot, place] = 0
+            if k < middle:
+                items.bucket_shown[slot, place] += blocks.sign[b]
+            else:
+                items.bucket_clicked[slot, place] += blocks.sign[b]
+
+
+def buckets_at(items: ItemArrays, day: int) -> tuple[I32, I32]:
+    """Return clicked and shown [n, 8] by age in days at a day that no folded day lies beyond: column 0 is that day."""
+    days = day - np.arange(DAYS, dtype=np.int64)
+    places = days & (DAYS - 1)
+    current = items.bucket_day[:, places] == days
+    return np.where(current, items.bucket_clicked[:, places], 0), np.where(current, items.bucket_shown[:, places], 0)
+
+
+def fold(items: ItemArrays, blocks: SignedBlocks) -> int:
+    """Fold accepted blocks: rows, counters, totals and buckets. Return how often a row lay beyond ±64."""
+    far = fold_rows(items, blocks, 1)
+    fold_buckets(items, blocks)
+    return far

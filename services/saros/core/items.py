@@ -1,0 +1,77 @@
+"""The item table: rows, counters and daily buckets of every item, as columns indexed by slot.
+
+All of it is integers, and only `saros.core.fold` changes it. An item's slot is never given to another item.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from saros.core.jit import I32, I64, U64, kernel
+from saros.core.rows import RowRules, start_item
+from saros.core.table import SlotTable, TableArrays, insert
+
+CLICKED, SHOWN, UPDATES = 0, 1, 2  # columns of `counters`; the first two index `totals` too
+DAYS = 8
+
+
+class ItemArrays(NamedTuple):
+    """Columns of n item slots."""
+
+    rows: I32  # [n, d] fixed point, 2^24 = 1.0
+    counters: I32  # [n, 3]
+    bucket_day: I32  # [n, 8]
+    bucket_clicked: I32  # [n, 8]
+    bucket_shown: I32  # [n, 8]
+    totals: I64  # [2] clicked, shown: the sums over all items
+
+
+class Items:
+    """The slot table of the items and the columns behind it."""
+
+    def __init__(self, rules: RowRules, limit: int) -> None:
+        self.rules, self.limit = rules, limit
+        self.table = SlotTable(limit, capacity=min(limit, 1024), evict=False)
+        self.arrays = self._grown(None)
+
+    def _grown(self, old: ItemArrays | None) -> ItemArrays:
+        """Return the columns at the table's capacity, with the old ones copied in."""
+        n = self.table.capacity
+        columns = [np.zeros((n, width), np.int32) for width in (self.rules.dim, 3, DAYS, DAYS, DAYS)]
+        if old is None:
+            return ItemArrays(*columns, np.zeros(2, np.int64))
+        for column, before in zip(columns, old[:5], strict=True):
+            column[: len(before)] = before
+        return ItemArrays(*columns, old.totals)
+
+    def reserve(self, count: int) -> None:
+        """Make room for so many new items, as far as the limit allows."""
+        self.table.reserve(count)
+        if self.table.capacity > len(self.arrays.rows):
+            self.arrays = self._grown(self.arrays)
+
+    def intern(self, keys: U64) -> I32:
+        """Return a slot for each key, new ones at their start row; -1 where the limit is reached."""
+        self.reserve(len(keys))
+        slots, fresh = self.table.intern(keys)
+        _start(self.arrays, self.table.keys, fresh, self.rules)
+        return slots
+
+    def memory_bytes(self) -> int:
+        """Return what the columns occupy."""
+        return sum(column.nbytes for column in self.arrays)
+
+
+@kernel
+def _start(items: ItemArrays, keys: U64, slots: I32, rules: RowRules) -> None:
+    """Set the given slots to their start rows."""
+    for k in range(slots.shape[0]):
+        start_item(items.rows, slots[k], keys[slots[k]], rules)
+
+
+@kernel
+def intern_item(table: TableArrays, items: ItemArrays, key: np.uint64, rules: RowRules) -> int:
+    """Give a new key a slot and its start row; the caller has made sure that there is room."""
+    slot = insert(table, key)
+    start_item(items.rows, slot, key, rules)
+    return slot

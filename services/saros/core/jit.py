@@ -1,0 +1,36 @@
+"""The one way kernels are compiled, and the array types they share.
+
+A kernel takes arrays and scalars, never `self`; it releases the GIL and is cached on disk. Kernels check no bounds:
+whoever calls one has checked its input.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+U8 = NDArray[np.uint8]
+U16 = NDArray[np.uint16]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+
+_Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
+
+# Reordering sums lets dot products use vector registers. `nnan` and `ninf` stay out: with them NaN checks are false.
+_REORDER = {"reassoc", "contract", "nsz", "arcp"}
+
+
+def kernel(function: _Kernel) -> _Kernel:
+    """Compile for exact IEEE arithmetic: every machine computes the same bits."""
+    return cast(_Kernel, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+
+
+def fast_kernel(function: _Kernel) -> _Kernel:
+    """Compile with reordered sums: for values whose last bit nobody depends on."""
+    return cast(_Kernel, numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_REORDER)(function))

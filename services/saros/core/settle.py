@@ -1,0 +1,309 @@
+"""From the gate's decisions to an ordered list of blocks for the step: score, add, move, take back.
+
+`settle` walks the decided rows once, keeps the ledger, gives new items their slots, and writes `Blocks`. It is cut at
+any row when a column is short, and goes on from there. A block that names a new item when the item table is full is
+refused whole: no slot is taken for it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from saros.core import counts as c
+from saros.core.fold import SignedBlocks
+from saros.core.gate import (
+    COUNTER_OF,
+    DAYS,
+    ENTRY_BYTES,
+    HOLD,
+    ITEMS_FULL,
+    LEARN,
+    REPEATED,
+    SHADOW,
+    WAIT,
+    Decided,
+    GateRules,
+)
+from saros.core.items import ItemArrays, intern_item
+from saros.core.jit import F32, I32, I64, U8, U16, U64, kernel
+from saros.core.ledger import ENTRIES, FREE, ITEMS, NIL, LedgerArrays, append, drop
+from saros.core.rows import RowRules
+from saros.core.table import TableArrays, probe
+from saros.core.timeline import BLOCK, ERASED, EXPIRED, NEW_DAY, Closed, day_of
+from saros.core.users import BYTES, DAY, UserArrays
+
+# Bits of `Blocks.flags`: what the step does with a block, in this order.
+RESET = 1  # the user's row starts anew; nothing else is in such a row
+SCORE = 2  # progressive validation: the block has just closed
+ADD = 4  # fold it with +1
+MOVE = 8  # the user's own row learns from it
+STORED = 16  # coefficients come from the row stored in the ledger, not from the user's row of now
+KEEP = 32  # write coefficients to the ledger
+
+
+class Blocks(NamedTuple):
+    """Columns of n blocks with m items; `used` says how many of each are filled."""
+
+    user: I32
+    number: I32
+    time_ms: I64
+    sign: I32  # +1 added, -1 taken back, 0 neither
+    flags: U8
+    decision: U8
+    entry: I32  # in the ledger, or -1
+    arena: I64  # where the entry's items stand in the ledger
+    start: I64
+    negatives: I32
+    positives: I32
+    rows: F32  # [n, d] the user row the coefficients belong to
+    items: U64
+    slots: I32  # item slots; -1: not in the item table, for blocks that are not added
+    weights: U16
+    coefs: F32
+    used: I64  # [2]
+
+    @classmethod
+    def empty(cls, rows: int, items: int, dim: int) -> "Blocks":
+        """Return room for so many blocks and items."""
+        zeros = np.zeros
+        return cls(
+            user=zeros(rows, np.int32),
+            number=zeros(rows, np.int32),
+            time_ms=zeros(rows, np.int64),
+            sign=zeros(rows, np.int32),
+            flags=zeros(rows, np.uint8),
+            decision=zeros(rows, np.uint8),
+            entry=zeros(rows, np.int32),
+            arena=zeros(rows, np.int64),
+            start=zeros(rows, np.int64),
+            negatives=zeros(rows, np.int32),
+            positives=zeros(rows, np.int32),
+            rows=zeros((rows, dim), np.float32),
+            items=zeros(items, np.uint64),
+            slots=zeros(items, np.int32),
+            weights=zeros(items, np.uint16),
+            coefs=zeros(items, np.float32),
+            used=zeros(2, np.int64),
+        )
+
+    def filled(self) -> "Blocks":
+        """Return the filled part (views)."""
+        rows, items = int(self.used[0]), int(self.used[1])
+        return Blocks(*(column[:rows] for column in self[:12]), *(column[:items] for column in self[12:16]), self.used)
+
+    def signed(self) -> SignedBlocks:
+        """Return what a fold needs."""
+        day = (self.time_ms // 86_400_000).astype(np.int32)
+        return SignedBlocks(
+            self.sign, day, self.start, self.negatives, self.positives, self.rows, self.slots, self.coefs
+        )
+
+
+class Desk(NamedTuple):
+    """All that `settle` reads and writes."""
+
+    closed: Closed
+    decided: Decided
+    users: UserArrays
+    ledger: LedgerArrays
+    table: TableArrays
+    items: ItemArrays
+    blocks: Blocks
+    counts: I64
+    short: I64  # [4] out: blocks, block items, ledger entries, new items that the next row may need
+    gate: GateRules
+    rows: RowRules
+    keep_added: bool
+    items_max: int
+
+
+@kernel
+def _put(desk: Desk, user: int, number: int, time_ms: int, flags: int, decision: int) -> int:
+    """Append a block without items and return its row."""
+    blocks = desk.blocks
+    row = blocks.used[0]
+    blocks.used[0] = row + 1
+    blocks.user[row], blocks.number[row], blocks.time_ms[row] = user, number, time_ms
+    blocks.flags[row], blocks.decision[row], blocks.sign[row] = flags, decision, 1 if flags & ADD else 0
+    blocks.entry[row], blocks.arena[row] = NIL, 0
+    blocks.start[row], blocks.negatives[row], blocks.positives[row] = blocks.used[1], 0, 0
+    return row
+
+
+@kernel
+def _put_items(desk: Desk, row: int, negatives: int, positives: int, items: U64, weights: U16, first: int) -> None:
+    """Give the newest block its items and the slots they have."""
+    blocks = desk.blocks
+    at = blocks.used[1]
+    for k in range(negatives + positives):
+        blocks.items[at + k], blocks.weights[at + k] = items[first + k], weights[first + k]
+        blocks.slots[at + k], blocks.coefs[at + k] = probe(desk.table, items[first + k]), 0
+    blocks.negatives[row], blocks.positives[row] = negatives, positives
+    blocks.used[1] = at + negatives + positives
+
+
+@kernel
+def _admit(desk: Desk, row: int) -> bool:
+    """Give the new items of a block slots, all or none; False: the item table is full."""
+    blocks = desk.blocks
+    first, end = blocks.start[row], blocks.used[1]
+    fresh = 0
+    for k in range(first, end):
+        fresh += blocks.slots[k] < 0
+    if fresh > desk.items_max - desk.table.counters[0]:
+        return False
+    for k in range(first, end):
+        if blocks.slots[k] < 0:
+            blocks.slots[k] = intern_item(desk.table, desk.items, blocks.items[k], desk.rows)
+    return True
+
+
+@kernel
+def _refuse(desk: Desk, row: int) -> None:
+    """Turn an added block into one that teaches nothing, and give its ledger bytes back."""
+    blocks, gate = desk.blocks, desk.users.gate
+    blocks.flags[row] &= SCORE
+    blocks.sign[row], blocks.decision[row] = 0, ITEMS_FULL
+    desk.counts[c.ITEMS_FULL] += 1
+    user, day = blocks.user[row], day_of(blocks.time_ms[row])
+    if gate[user, DAY] - DAYS < day <= gate[user, DAY]:
+        size = ENTRY_BYTES + 4 * desk.rows.dim + 12 * (blocks.negatives[row] + blocks.positives[row])
+        place = BYTES + (day & (DAYS - 1))
+        gate[user, place] = max(0, gate[user, place] - size)
+
+
+@kernel
+def _vest(desk: Desk, user: int, low: int) -> None:
+    """End the entries that have left the window: added ones are vested, waiting ones are dropped."""
+    ledger = desk.ledger
+    entry = ledger.head[user]
+    while entry != NIL and ledger.number[entry] < low:
+        desk.counts[c.VESTED if ledger.sign[entry] == 1 else c.WAITING_EXPIRED] += 1
+        entry = drop(ledger, user, NIL, entry)
+
+
+@kernel
+def _take_back(desk: Desk, user: int, silent: bool) -> None:
+    """End a user's ledger: added entries go out with -1 (unless silent), waiting ones are dropped."""
+    ledger, blocks = desk.ledger, desk.blocks
+    entry = ledger.head[user]
+    while entry != NIL:
+        if ledger.sign[entry] == 0:
+            desk.counts[c.WAITING_DROPPED] += 1
+        elif not silent:
+            row = _put(desk, user, ledger.number[entry], ledger.time_ms[entry], 0, 0)
+            at = ledger.start[entry]
+            _put_items(desk, row, ledger.negatives[entry], ledger.positives[entry], ledger.items, ledger.weights, at)
+            blocks.sign[row] = -1
+            blocks.rows[row] = ledger.rows[entry]
+            for k in range(blocks.negatives[row] + blocks.positives[row]):
+                blocks.coefs[blocks.start[row] + k] = ledger.coefs[at + k]
+            desk.counts[c.TAKEN_BACK] += 1
+        entry = drop(ledger, user, NIL, entry)
+
+
+@kernel
+def _release(desk: Desk, user: int, doom: int) -> None:
+    """Add what waits, in block order; a block whose row has not moved yet moves it now, doomed or not."""
+    ledger, blocks = desk.ledger, desk.blocks
+    before, entry = NIL, ledger.head[user]
+    while entry != NIL and ledger.waiting[user] > 0:
+        if ledger.sign[entry] != 0:
+            before, entry = entry, ledger.following[entry]
+            continue
+        doomed = ledger.number[entry] >= doom
+        flags = STORED if ledger.moved[entry] else MOVE
+        if not doomed:
+            flags |= ADD | (KEEP if desk.keep_added else 0)
+        row = _put(desk, user, ledger.number[entry], ledger.time_ms[entry], flags, LEARN)
+        at = ledger.start[entry]
+        _put_items(desk, row, ledger.negatives[entry], ledger.positives[entry], ledger.items, ledger.weights, at)
+        blocks.entry[row], blocks.arena[row] = entry, at
+        desk.counts[c.RELEASED] += 1
+        admitted = not doomed
+        if admitted and not _admit(desk, row):
+            _refuse(desk, row)
+            admitted = False
+        if admitted and desk.keep_added:
+            ledger.sign[entry] = 1
+            ledger.waiting[user] -= 1
+            before, entry = entry, ledger.following[entry]
+        else:
+            entry = drop(ledger, user, before, entry)
+
+
+@kernel
+def _settle_block(desk: Desk, r: int) -> None:
+    """Put one closed block before the step and, if it waits or is kept, into the ledger."""
+    closed, decision = desk.closed, desk.decided.decision[r]
+    user, number, time_ms = closed.user[r], desk.decided.number[r], closed.time_ms[r]
+    doomed = number >= desk.decided.doom[r]
+    booked = decision == LEARN or decision == WAIT or decision == HOLD
+    flags = SCORE
+    if desk.gate.mode == SHADOW:
+        flags |= MOVE if doomed and booked else ADD | MOVE
+    elif decision == LEARN:
+        flags |= MOVE if doomed else ADD | MOVE
+    elif decision == HOLD or (desk.gate.own_row and decision != REPEATED):
+        flags |= MOVE
+    row = _put(desk, user, number, time_ms, flags, decision)
+    negatives, positives, first = closed.negatives[r], closed.positives[r], closed.start[r]
+    _put_items(desk, row, negatives, positives, closed.items, closed.weights, first)
+    if flags & ADD and not _admit(desk, row):
+        desk.counts[COUNTER_OF[decision]] -= 1
+        _refuse(desk, row)
+        return
+    waits = booked and decision != LEARN and not flags & ADD
+    if waits or (booked and flags & ADD and desk.keep_added):
+        moved, sign = bool(flags & MOVE), 0 if waits else 1
+        entry = append(
+            desk.ledger, user, number, time_ms, sign, moved, negatives, positives, closed.items, closed.weights, first
+        )
+        desk.blocks.entry[row], desk.blocks.arena[row] = entry, desk.ledger.start[entry]
+        if not waits:
+            desk.blocks.flags[row] |= KEEP
+
+
+@kernel
+def _has_room(desk: Desk, r: int) -> bool:
+    """True if every column has room for row r and all it may release or take back; else `short` says what is needed."""
+    closed, ledger, blocks = desk.closed, desk.ledger, desk.blocks
+    own = closed.negatives[r] + closed.positives[r]
+    rows, items = 2, own
+    if desk.decided.clears[r] or (desk.decided.release[r] and ledger.waiting[closed.user[r]] > 0):
+        entry = ledger.head[closed.user[r]]
+        while entry != NIL:
+            rows += 1
+            items += ledger.negatives[entry] + ledger.positives[entry]
+            entry = ledger.following[entry]
+    desk.short[0], desk.short[1], desk.short[2], desk.short[3] = rows, items, own, items
+    room = desk.items.rows.shape[0] - desk.table.counters[0]
+    return (
+        blocks.used[0] + rows <= blocks.user.shape[0]
+        and blocks.used[1] + items <= blocks.items.shape[0]
+        and (ledger.used[FREE] != NIL or ledger.used[ENTRIES] < ledger.number.shape[0])
+        and ledger.used[ITEMS] + own <= ledger.items.shape[0]
+        and (room >= items or desk.items.rows.shape[0] >= desk.items_max)
+    )
+
+
+@kernel
+def settle(desk: Desk, first: int) -> int:
+    """Settle the decided rows [first, n); return n, or the row before which a column ran out of room."""
+    closed, decided = desk.closed, desk.decided
+    for r in range(first, closed.used[0]):
+        op, user = closed.op[r], closed.user[r]
+        if op == NEW_DAY:
+            continue
+        if not _has_room(desk, r):
+            return r
+        _vest(desk, user, decided.low[r])
+        if decided.clears[r]:
+            _take_back(desk, user, op == EXPIRED or (op == BLOCK and desk.gate.mode == SHADOW))
+        elif decided.release[r]:
+            _release(desk, user, decided.doom[r])
+        if op == BLOCK:
+            _settle_block(desk, r)
+        elif op == ERASED or op == EXPIRED:
+            _put(desk, user, decided.number[r], closed.time_ms[r], RESET, 0)
+    return closed.used[0]

@@ -1,0 +1,208 @@
+"""All settings of Saros: one frozen model per concern, read once at start-up and passed down from there.
+
+A setting is the variable `SAROS_<CONCERN>__<FIELD>`, for example `SAROS_GATE__BLOCKS_MAX`. Invariants: every field has
+a default, limits and a description; its unit stands last in its name. How variables are read, and how wrong ones are
+reported, is in `saros.environment`.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from saros.environment import Allowed, read
+
+_DAY_S = 86_400
+_BLOCKS_LIMIT = 1_000_000_000
+# A user must outlive the gate's longest window (8 days) by a day, or its count would be forgotten while it matters.
+_TTL_LEAST_S = 9 * _DAY_S
+_TTL_MOST_S = 3650 * _DAY_S
+
+
+def _refuse_authors(value: object) -> object:
+    if value == "authors":
+        raise PydanticCustomError("setting", "needs the whole data set and is for offline replay only")
+    return value
+
+
+def _check_ttl(value_s: int) -> int:
+    if 0 < value_s < _TTL_LEAST_S:
+        raise PydanticCustomError("setting", "is too small")
+    return value_s
+
+
+def _blocks(value: object, words: re.Pattern[str]) -> int | str:
+    """Return a number of blocks, or one of the words that stand for an estimate."""
+    text = str(value)
+    if words.fullmatch(text):
+        return text
+    try:
+        number = int(text)
+    except ValueError:
+        raise PydanticCustomError("setting", "is not understood") from None
+    if number < 1:
+        raise PydanticCustomError("setting", "is too small")
+    if number > _BLOCKS_LIMIT:
+        raise PydanticCustomError("setting", "is too large")
+    return number
+
+
+_BlocksMin = Annotated[
+    int | Literal["min"],
+    BeforeValidator(partial(_blocks, words=re.compile("min"))),
+    Allowed(f"a whole number from 1 to {_BLOCKS_LIMIT} or 'min'"),
+]
+_BlocksMax = Annotated[
+    int | str,
+    # A percentile lies strictly between 0 and 100: two digits at most, one of them not 0.
+    BeforeValidator(partial(_blocks, words=re.compile(r"mean|p(?=.*[1-9])[0-9]{1,2}(\.[0-9]{1,3})?"))),
+    Allowed(f"a whole number from 1 to {_BLOCKS_LIMIT}, 'mean' or a percentile such as 'p95'"),
+]
+
+
+class _Concern(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ModelSettings(_Concern):
+    """The model: what it is called and how large it may grow."""
+
+    name: Annotated[
+        str,
+        Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$", description="Name of the model; models live side by side by name"),
+        Allowed("1 to 32 of the characters a-z, 0-9, _ and -, beginning with a letter or a digit"),
+    ] = "saros"
+    dim: Annotated[int, Field(ge=2, le=512, description="Coordinates of one row, of an item or a user")] = 64
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1, description="Seed that new item rows are drawn from")] = 0
+    items_max: Annotated[
+        int, Field(ge=1, le=50_000_000, description="Most items; blocks with a new item are refused beyond")
+    ] = 1_000_000
+    users_max: Annotated[int, Field(ge=1, le=50_000_000, description="Most users held in memory")] = 1_000_000
+
+
+class SessionSettings(_Concern):
+    """Sessions: how events become blocks."""
+
+    rule: Annotated[
+        Literal["click", "algorithm"],
+        BeforeValidator(_refuse_authors),
+        Field(description="When a block closes: on a click, or as soon as it has both sides (the paper's box)"),
+    ] = "click"
+    gap_s: Annotated[
+        int, Field(ge=0, le=7 * _DAY_S, description="Seconds of silence that end a session; 0 = sessions never end")
+    ] = 1800
+    split_on_id: Annotated[bool, Field(description="A new session id in the events also ends a session")] = False
+    negatives_max: Annotated[
+        int, Field(ge=1, le=1024, description="Most shown, not clicked items that wait in a session; the oldest goes")
+    ] = 64
+    carried_max: Annotated[
+        int, Field(ge=1, le=256, description="Most clicks that wait for a negative; the oldest goes")
+    ] = 16
+    clicked_max: Annotated[
+        int, Field(ge=1, le=1024, description="Most clicked items remembered in a session; the oldest goes")
+    ] = 64
+    ahead_max_s: Annotated[
+        int, Field(ge=0, le=_DAY_S, description="Seconds an event time may run ahead of the log's time")
+    ] = 300
+    user_ttl_s: Annotated[
+        int,
+        Field(ge=0, le=_TTL_MOST_S, description="Seconds of silence after which a user counts as new; 0 = never"),
+        AfterValidator(_check_ttl),
+        Allowed(f"0 or a whole number from {_TTL_LEAST_S} (9 days) to {_TTL_MOST_S}"),
+    ] = 90 * _DAY_S
+
+
+class GateSettings(_Concern):
+    """Gate: whose blocks may move what is shared."""
+
+    blocks_min: Annotated[
+        _BlocksMin, Field(description="Fewest blocks of a user that count (the paper's b); 'min' = the least seen")
+    ] = 1
+    blocks_max: Annotated[
+        _BlocksMax, Field(description="Most blocks of a user that count (the paper's B); a word = estimated each day")
+    ] = "p95"
+    blocks_max_floor: Annotated[
+        int, Field(ge=1, le=_BLOCKS_LIMIT, description="Least that an estimate gives; holds before the first day ends")
+    ] = 50
+    window_days: Annotated[int, Field(ge=1, le=8, description="Days over which a user's blocks are counted")] = 7
+    mode: Annotated[
+        Literal["immediate", "session", "shadow"],
+        Field(description="Learn at once, learn when the session ends, or only count and learn everything"),
+    ] = "immediate"
+    own_row: Annotated[
+        Literal["freeze", "learn"], Field(description="What the row of a user outside the band does")
+    ] = "freeze"
+    repeat_clicks: Annotated[
+        Literal["learn", "ignore"], Field(description="What a user's later clicks on the same item do")
+    ] = "learn"
+    ledger_max_bytes: Annotated[
+        int, Field(ge=4096, le=16 * 2**20, description="Most bytes of one user's ledger; blocks beyond are not learned")
+    ] = 524_288
+
+    @model_validator(mode="after")
+    def _band_is_not_empty(self) -> Self:
+        low, high = self.blocks_min, self.blocks_max
+        if isinstance(low, int) and isinstance(high, int) and low > high:
+            hint = f"lower it to {high}, or raise SAROS_GATE__BLOCKS_MAX"
+            context = {"field": "blocks_min", "high": high, "hint": hint}
+            raise PydanticCustomError("setting", "is above SAROS_GATE__BLOCKS_MAX={high}", context)
+        return self
+
+
+_Rate = Annotated[float, Field(gt=0, le=10)]
+_Count = Annotated[float, Field(gt=0, le=1_000_000_000)]
+
+
+class StepSettings(_Concern):
+    """Step: how far a block moves the rows."""
+
+    kind: Annotated[Literal["live", "paper"], Field(description="The live recipe, or the plain step of the paper")] = (
+        "live"
+    )
+    lr_user: Annotated[_Rate, Field(description="Rate of a user's row (live)")] = 0.5
+    lr_item: Annotated[_Rate, Field(description="Rate of an item's row (live)")] = 0.25
+    decay_user_moves: Annotated[
+        _Count, Field(description="Moves of a user's row after which its rate is 0.71 of the start (live)")
+    ] = 30.0
+    decay_item_updates: Annotated[
+        _Count, Field(description="Updates of an item's row after which its rate is 0.71 of the start (live)")
+    ] = 100.0
+    pair_exponent: Annotated[
+        float, Field(gt=0, le=2, description="A pair weighs (pairs of its block) to the power of minus this (live)")
+    ] = 0.75
+    prior_strength: Annotated[_Count, Field(description="Pseudo-counts behind an item's prior (live)")] = 4.0
+    lr: Annotated[_Rate, Field(description="Rate of all rows (paper)")] = 0.2
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Build it with `load`; the constructor itself reads no environment."""
+
+    model_config = SettingsConfigDict(env_prefix="SAROS_", env_nested_delimiter="__", frozen=True, extra="forbid")
+
+    model: ModelSettings = ModelSettings()
+    session: SessionSettings = SessionSettings()
+    gate: GateSettings = GateSettings()
+    step: StepSettings = StepSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings that `environ` (default: this process's environment) asks for.
+
+    Raises `SettingsError` with one problem for each variable that is wrong.
+    """
+    return read(Settings, environ)

@@ -1,0 +1,297 @@
+"""Settings: what is read, what is refused, and in which words."""
+
+import pickle
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from saros.environment import describe, read
+from saros.errors import InputError, SarosError, SettingsError
+from saros.settings import GateSettings, Settings, load
+
+DEFAULTS = {
+    "SAROS_MODEL__NAME": "saros",
+    "SAROS_MODEL__DIM": 64,
+    "SAROS_MODEL__SEED": 0,
+    "SAROS_MODEL__ITEMS_MAX": 1_000_000,
+    "SAROS_MODEL__USERS_MAX": 1_000_000,
+    "SAROS_SESSION__RULE": "click",
+    "SAROS_SESSION__GAP_S": 1800,
+    "SAROS_SESSION__SPLIT_ON_ID": False,
+    "SAROS_SESSION__NEGATIVES_MAX": 64,
+    "SAROS_SESSION__CARRIED_MAX": 16,
+    "SAROS_SESSION__CLICKED_MAX": 64,
+    "SAROS_SESSION__AHEAD_MAX_S": 300,
+    "SAROS_SESSION__USER_TTL_S": 7_776_000,
+    "SAROS_GATE__BLOCKS_MIN": 1,
+    "SAROS_GATE__BLOCKS_MAX": "p95",
+    "SAROS_GATE__BLOCKS_MAX_FLOOR": 50,
+    "SAROS_GATE__WINDOW_DAYS": 7,
+    "SAROS_GATE__MODE": "immediate",
+    "SAROS_GATE__OWN_ROW": "freeze",
+    "SAROS_GATE__REPEAT_CLICKS": "learn",
+    "SAROS_GATE__LEDGER_MAX_BYTES": 524_288,
+    "SAROS_STEP__KIND": "live",
+    "SAROS_STEP__LR_USER": 0.5,
+    "SAROS_STEP__LR_ITEM": 0.25,
+    "SAROS_STEP__DECAY_USER_MOVES": 30.0,
+    "SAROS_STEP__DECAY_ITEM_UPDATES": 100.0,
+    "SAROS_STEP__PAIR_EXPONENT": 0.75,
+    "SAROS_STEP__PRIOR_STRENGTH": 4.0,
+    "SAROS_STEP__LR": 0.2,
+}
+
+# variable: (least allowed, next below, most allowed, next above)
+LIMITS = {
+    "SAROS_MODEL__DIM": ("2", "1", "512", "513"),
+    "SAROS_MODEL__SEED": ("0", "-1", str(2**63 - 1), str(2**63)),
+    "SAROS_MODEL__ITEMS_MAX": ("1", "0", "50000000", "50000001"),
+    "SAROS_MODEL__USERS_MAX": ("1", "0", "50000000", "50000001"),
+    "SAROS_SESSION__GAP_S": ("0", "-1", "604800", "604801"),
+    "SAROS_SESSION__NEGATIVES_MAX": ("1", "0", "1024", "1025"),
+    "SAROS_SESSION__CARRIED_MAX": ("1", "0", "256", "257"),
+    "SAROS_SESSION__CLICKED_MAX": ("1", "0", "1024", "1025"),
+    "SAROS_SESSION__AHEAD_MAX_S": ("0", "-1", "86400", "86401"),
+    "SAROS_SESSION__USER_TTL_S": ("777600", "777599", "315360000", "315360001"),
+    "SAROS_GATE__BLOCKS_MIN": ("1", "0", "1000000000", "1000000001"),
+    "SAROS_GATE__BLOCKS_MAX": ("1", "0", "1000000000", "1000000001"),
+    "SAROS_GATE__BLOCKS_MAX_FLOOR": ("1", "0", "1000000000", "1000000001"),
+    "SAROS_GATE__WINDOW_DAYS": ("1", "0", "8", "9"),
+    "SAROS_GATE__LEDGER_MAX_BYTES": ("4096", "4095", "16777216", "16777217"),
+    "SAROS_STEP__LR_USER": ("1e-9", "0", "10", "10.1"),
+    "SAROS_STEP__LR_ITEM": ("1e-9", "0", "10", "10.1"),
+    "SAROS_STEP__DECAY_USER_MOVES": ("1e-9", "0", "1e9", "1.1e9"),
+    "SAROS_STEP__DECAY_ITEM_UPDATES": ("1e-9", "0", "1e9", "1.1e9"),
+    "SAROS_STEP__PAIR_EXPONENT": ("1e-9", "0", "2", "2.1"),
+    "SAROS_STEP__PRIOR_STRENGTH": ("1e-9", "0", "1e9", "1.1e9"),
+    "SAROS_STEP__LR": ("1e-9", "0", "10", "10.1"),
+}
+
+
+def value_of(variable: str, environ: Mapping[str, str]) -> object:
+    return {line.variable: line.value for line in describe(load(environ))}[variable]
+
+
+def complaints(environ: Mapping[str, str]) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        load(environ)
+    lines = str(caught.value).split("\n")
+    assert len(lines) == len(caught.value.problems)
+    return lines
+
+
+def test_defaults() -> None:
+    lines = describe(load({}))
+    assert {line.variable: line.value for line in lines} == DEFAULTS
+    assert [line.variable for line in lines] == list(DEFAULTS), "in the order of the models"
+    assert {line.source for line in lines} == {"default"}
+
+
+def test_every_setting_is_described_and_says_what_it_takes() -> None:
+    for line in describe(load({})):
+        assert len(line.description) > 10, line.variable
+        assert line.allowed.split()[0] in {"a", "0", "1"} or line.allowed.startswith("'"), line.variable
+
+
+def test_every_number_is_limited() -> None:
+    numbers = {name for name, value in DEFAULTS.items() if isinstance(value, int | float) and value is not False}
+    assert set(LIMITS) == numbers | {"SAROS_GATE__BLOCKS_MAX"}
+
+
+@pytest.mark.parametrize("variable", LIMITS)
+def test_limits(variable: str) -> None:
+    least, below, most, above = LIMITS[variable]
+    number = float if isinstance(DEFAULTS[variable], float) else int
+    assert value_of(variable, {variable: least}) == number(least)
+    # A band must not be empty: the largest b needs a B as large.
+    room = {"SAROS_GATE__BLOCKS_MAX": most} if variable == "SAROS_GATE__BLOCKS_MIN" else {}
+    assert value_of(variable, {variable: most} | room) == number(most)
+    assert complaints({variable: below})[0].startswith(f"{variable}={below} is too small: give ")
+    assert complaints({variable: above})[0].startswith(f"{variable}={above} is too large: give ")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "line"),
+    [
+        (
+            "SAROS_GATE__BLOCKS_MAX",
+            "0",
+            "is too small: give a whole number from 1 to 1000000000, 'mean' or a percentile",
+        ),
+        ("SAROS_GATE__BLOCKS_MIN", "mean", "is not understood: give a whole number from 1 to 1000000000 or 'min'"),
+        ("SAROS_MODEL__DIM", "many", "is not a whole number: give a whole number from 2 up to 512"),
+        ("SAROS_MODEL__DIM", "64.5", "is not a whole number: give a whole number from 2 up to 512"),
+        ("SAROS_MODEL__DIM", "", "is not a whole number: give a whole number from 2 up to 512"),
+        ("SAROS_MODEL__NAME", "Saros", "has the wrong form: give 1 to 32 of the characters a-z, 0-9, _ and -"),
+        ("SAROS_MODEL__NAME", "s" * 33, "has the wrong form: give 1 to 32 of"),
+        ("SAROS_MODEL__NAME", "-s", "has the wrong form: give 1 to 32 of"),
+        ("SAROS_SESSION__RULE", "authors", "needs the whole data set and is for offline replay only: give 'click' or"),
+        ("SAROS_SESSION__RULE", "clicks", "is not one of the choices: give 'click' or 'algorithm'"),
+        ("SAROS_SESSION__SPLIT_ON_ID", "maybe", "is neither true nor false: give 'true' or 'false'"),
+        ("SAROS_SESSION__USER_TTL_S", "1", "is too small: give 0 or a whole number from 777600 (9 days) to 315360000"),
+        ("SAROS_GATE__MODE", "off", "is not one of the choices: give 'immediate', 'session' or 'shadow'"),
+        ("SAROS_GATE__OWN_ROW", "melt", "is not one of the choices: give 'freeze' or 'learn'"),
+        ("SAROS_GATE__REPEAT_CLICKS", "", "is not one of the choices: give 'learn' or 'ignore'"),
+        ("SAROS_STEP__KIND", "dead", "is not one of the choices: give 'live' or 'paper'"),
+        ("SAROS_STEP__LR", "fast", "is not a number: give a number above 0 up to 10"),
+        ("SAROS_STEP__LR", "nan", "is not a finite number: give a number above 0 up to 10"),
+        ("SAROS_STEP__PRIOR_STRENGTH", "inf", "is not a finite number: give a number above 0 up to 1000000000"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_plain_words(variable: str, text: str, line: str) -> None:
+    (found,) = complaints({variable: text})
+    assert found.startswith(f"{variable}={text} {line}")
+
+
+@pytest.mark.parametrize("text", ["1", "77", "1000000000", "mean", "p1", "p95", "p99.5", "p0.1", "p99.999"])
+def test_blocks_max_takes_numbers_mean_and_percentiles(text: str) -> None:
+    assert value_of("SAROS_GATE__BLOCKS_MAX", {"SAROS_GATE__BLOCKS_MAX": text}) == (
+        int(text) if text.isdigit() else text
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["min", "p", "p0", "p0.0", "p00", "p100", "p-5", "p95%", "P95", "95p", "p9.", "1.5", "p1e1"]
+)
+def test_blocks_max_refuses_other_words(text: str) -> None:
+    (line,) = complaints({"SAROS_GATE__BLOCKS_MAX": text})
+    assert line.startswith(f"SAROS_GATE__BLOCKS_MAX={text} is not understood: give ")
+
+
+def test_blocks_min_takes_min() -> None:
+    assert value_of("SAROS_GATE__BLOCKS_MIN", {"SAROS_GATE__BLOCKS_MIN": "min"}) == "min"
+
+
+def test_the_band_must_not_be_empty() -> None:
+    environ = {"SAROS_GATE__BLOCKS_MIN": "60", "SAROS_GATE__BLOCKS_MAX": "50"}
+    assert complaints(environ) == [
+        "SAROS_GATE__BLOCKS_MIN=60 is above SAROS_GATE__BLOCKS_MAX=50: lower it to 50, or raise SAROS_GATE__BLOCKS_MAX"
+    ]
+    assert load(environ | {"SAROS_GATE__BLOCKS_MAX": "60"}).gate.blocks_max == 60
+    assert load(environ | {"SAROS_GATE__BLOCKS_MAX": "p50"}).gate.blocks_min == 60
+
+
+def test_zero_means_never() -> None:
+    settings = load({"SAROS_SESSION__GAP_S": "0", "SAROS_SESSION__USER_TTL_S": "0"})
+    assert (settings.session.gap_s, settings.session.user_ttl_s) == (0, 0)
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("on", True), ("no", False), ("0", False)])
+def test_words_for_yes_and_no(text: str, value: bool) -> None:
+    assert load({"SAROS_SESSION__SPLIT_ON_ID": text}).session.split_on_id is value
+
+
+def test_a_variable_that_names_no_setting_is_an_error() -> None:
+    assert complaints(
+        {"SAROS_GATE_BLOCKS_MAX": "5", "SAROS_MODLE__DIM": "5", "SAROS_XYZ": "5", "saros_step__lr": "1"}
+    ) == [
+        "SAROS_GATE_BLOCKS_MAX names no setting: did you mean SAROS_GATE__BLOCKS_MAX?",
+        "SAROS_MODLE__DIM names no setting: did you mean SAROS_MODEL__DIM?",
+        "SAROS_XYZ names no setting: unset it; `saros config` then lists all settings",
+        "saros_step__lr names no setting: did you mean SAROS_STEP__LR?",
+    ]
+
+
+def test_a_whole_concern_cannot_be_given_as_json() -> None:
+    (line,) = complaints({"SAROS_GATE": '{"blocks_max": 5}'})
+    assert line.startswith("SAROS_GATE names no setting: ")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("SAROS_TEST_BROKER", "x"),
+        ("PATH", "x"),
+        ("SAROS_SERVICE_HOST", "10.0.0.7"),
+        ("SAROS_API_SERVICE_PORT_HTTP", "80"),
+        ("SAROS_API_PORT", "tcp://10.0.0.7:80"),
+        ("SAROS_API_PORT_80_TCP_ADDR", "10.0.0.7"),
+    ],
+)
+def test_variables_of_tests_and_of_kubernetes_are_left_alone(variable: str, text: str) -> None:
+    assert load({variable: text}) == load({})
+
+
+@pytest.mark.parametrize(("variable", "text"), [("SAROS_API_PORT", "8000"), ("SAROS_GATE__PORT", "tcp://10.0.0.7:80")])
+def test_what_only_looks_like_kubernetes_is_an_error(variable: str, text: str) -> None:
+    (line,) = complaints({variable: text})
+    assert line.startswith(f"{variable} names no setting")
+
+
+def test_all_problems_are_reported_at_once_and_on_one_line_each() -> None:
+    lines = complaints({"SAROS_MODEL__NAME": "two\nlines", "SAROS_STEP__LR": "9" * 100, "SAROS_MODEL_DIM": "5"})
+    assert [line.split(" ", 1)[0] for line in lines] == [
+        "SAROS_MODEL_DIM",
+        r"SAROS_MODEL__NAME='two\nlines'",
+        f"SAROS_STEP__LR={'9' * 60}…",
+    ]
+
+
+@given(st.sampled_from(sorted(DEFAULTS)), st.text(st.characters(exclude_characters="\0"), max_size=40))
+def test_any_text_gives_a_value_or_one_plain_line(variable: str, text: str) -> None:
+    try:
+        load({variable: text})
+    except SettingsError as error:
+        (problem,) = error.problems
+        assert problem.message.startswith(f"{variable}=")
+        assert problem.hint.startswith("give ")
+        assert str(problem).isprintable()
+
+
+def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAROS_MODEL__DIM", "32")
+    settings = load()
+    assert settings.model.dim == 32
+    assert {line.variable for line in describe(settings) if line.source == "environment"} == {"SAROS_MODEL__DIM"}
+    assert Settings().model.dim == 64, "the constructor itself reads no environment"
+
+
+def test_a_value_equal_to_the_default_still_comes_from_the_environment() -> None:
+    lines = describe(load({"SAROS_MODEL__DIM": "64"}))
+    assert [line.variable for line in lines if line.source == "environment"] == ["SAROS_MODEL__DIM"]
+
+
+def test_settings_are_frozen_and_closed() -> None:
+    settings = load({})
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.gate.window_days = 3  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.gate = GateSettings()  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        GateSettings.model_validate({"windows": 3})
+
+
+class _Store(BaseModel):
+    password: SecretStr = Field(SecretStr(""), min_length=8, description="Password of the store")
+
+
+class _Probe(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="PROBE_", env_nested_delimiter="__")
+    store: _Store = _Store()
+
+
+def test_a_secret_is_never_shown() -> None:
+    (line,) = describe(read(_Probe, {"PROBE_STORE__PASSWORD": "correct horse"}))
+    assert set(str(line.value)) == {"*"}
+    with pytest.raises(SettingsError) as caught:
+        read(_Probe, {"PROBE_STORE__PASSWORD": "horse", "PROBE_STORE__PASWORD": "battery"})
+    assert "PROBE_STORE__PASSWORD=<hidden> " in str(caught.value)
+    assert "horse" not in str(caught.value)
+    assert "battery" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None, "pydantic's own error holds the value"
+
+
+def test_errors_are_one_tree_and_survive_pickling() -> None:
+    with pytest.raises(SarosError) as caught:
+        load({"SAROS_MODEL__DIM": "1", "SAROS_STEP__LR": "0"})
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is SettingsError
+    assert isinstance(again, InputError)
+    assert str(again) == str(caught.value)
+    assert (again.message, again.hint) == ("SAROS_MODEL__DIM=1 is too small", "give a whole number from 2 up to 512")
+    assert str(pickle.loads(pickle.dumps(InputError("it is wet", "dry it")))) == "it is wet: dry it"
