@@ -40,7 +40,7 @@ check: $(STAMP) ## Lint, formatting, types, who may import whom, and the example
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest --quiet README.md
 
 lock: ## Write both lock files anew from pyproject.toml. ARGS=--upgrade takes newer versions.

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -92,6 +93,21 @@ def test_without_a_command_it_prints_the_help() -> None:
     assert plain.stdout == asked.stdout
     assert "config" in plain.stdout
     assert "SAROS_GATE__BLOCKS_MAX=p99 saros config" in plain.stdout, "help teaches by example"
+
+
+def readme_examples() -> list[tuple[str, str]]:
+    """Return the commands of README.md with the output it promises."""
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    return re.findall(r"^```console\n\$ (.+)\n((?:.*\n)*?)```$", text, flags=re.MULTILINE)
+
+
+def test_the_readme_tells_the_truth() -> None:
+    examples = readme_examples()
+    assert len(examples) >= 2
+    path = f"{Path(SCRIPT).parent}:{os.environ['PATH']}"
+    for command, promised in examples:
+        answer = run("bash", "-c", f"exec 2>&1; {command}", environ={"PATH": path})
+        assert answer.stdout == promised, command
 
 
 def test_version() -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.jit import F32, I32, I64, U8, U16, U64, kernel
+from saros.core.jit import F32, I32, I64, U8, U16, U64, allocating_kernel, kernel
 
 # Columns of `used`.
 FREE, ENTRIES, ITEMS, GARBAGE, LIVE = 0, 1, 2, 3, 4
@@ -94,7 +94,7 @@ class Ledger:
             _compact(self.arrays)
 
 
-@kernel
+@allocating_kernel
 def _compact(ledger: LedgerArrays) -> None:
     """Move the items of live entries to the front of the arena; they lie in it in no particular order."""
     order = np.argsort(ledger.start[: ledger.used[ENTRIES]])

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from saros.core.jit import F64, I64, U8, kernel
+from saros.core.jit import F64, I64, U8, allocating_kernel, allocating_kernel, kernel
 
 CUTOFFS = (5, 10)
 
@@ -79,7 +79,7 @@ def _ideal_dcg(positives: int, cutoff: int, offset: int) -> float:
     return total
 
 
-@kernel
+@allocating_kernel
 def _measure(scores: F64, labels: U8, starts: I64, cutoffs: I64, sums: F64, users: I64) -> None:
     """Add up the metrics of all users.
 
@@ -112,7 +112,7 @@ def _softplus(x: float) -> float:
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-@kernel
+@allocating_kernel
 def _pair_loss(scores: F64, labels: U8, starts: I64) -> tuple[float, int]:
     """Return the sum over users of Eq. 1, mean over pairs of log(1 + exp(-(s_i - s_j))), and the users that have pairs.
 

@@ -195,7 +195,8 @@ def _take_back(desk: Desk, user: int, silent: bool) -> None:
             at = ledger.start[entry]
             _put_items(desk, row, ledger.negatives[entry], ledger.positives[entry], ledger.items, ledger.weights, at)
             blocks.sign[row] = -1
-            blocks.rows[row] = ledger.rows[entry]
+            for k in range(desk.rows.dim):
+                blocks.rows[row, k] = ledger.rows[entry, k]
             for k in range(blocks.negatives[row] + blocks.positives[row]):
                 blocks.coefs[blocks.start[row] + k] = ledger.coefs[at + k]
             desk.counts[c.TAKEN_BACK] += 1

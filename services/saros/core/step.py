@@ -318,11 +318,11 @@ def _learn(
 ) -> None:
     """Score, add and move for block b, as its flags say."""
     user, flags, entry = blocks.user[b], blocks.flags[b], blocks.entry[b]
-    source = ledger.rows[entry] if flags & STORED else users.rows[user]
     for k in range(s.u.shape[0]):
-        s.u[k] = source[k]
+        s.u[k] = ledger.rows[entry, k] if flags & STORED else users.rows[user, k]
     if entry >= 0 and not flags & STORED:
-        ledger.rows[entry] = s.u
+        for k in range(s.u.shape[0]):
+            ledger.rows[entry, k] = s.u[k]
     count = _gather(items, blocks, b, rows, rules, s)
     top = s.dot[0]
     for k in range(1, count):

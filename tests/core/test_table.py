@@ -1,0 +1,323 @@
+"""saros.core.table against a dict: any sequence of calls, and the cells after each of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import naive_ids as naive
+from saros.core import cells
+from saros.core.jit import I32, U64, kernel
+from saros.core.table import SIZE, SlotTable, TableArrays, insert, probe
+
+
+def homed(product: int) -> int:
+    """The key whose product (see `cells.home`) is this one: its high bits are the home cell."""
+    folded = product * pow(0x9E3779B97F4A7C15, -1, 2**64) % 2**64
+    return folded ^ (folded >> 32)
+
+
+# Keys that a careless home cell or a careless deletion would trip over.
+AROUND_THE_END = [homed(product % 2**64) for product in range(-24, 24)]
+POOLS = [
+    list(range(48)),
+    [i << 52 for i in range(48)],
+    [0xDEADBEEF << 32 | i for i in range(48)],
+    [i << 32 | 7 for i in range(48)],
+    AROUND_THE_END,
+    [homed(i << 61 | i) for i in range(48)],
+]
+EVERY_KEY = sorted({key for pool in POOLS for key in pool})
+
+
+def u64(keys: list[int]) -> U64:
+    """Keys as the table takes them."""
+    return np.array(keys, np.uint64)
+
+
+def i32(slots: list[int]) -> I32:
+    """Slots as the table takes them."""
+    return np.array(slots, np.int32)
+
+
+@kernel
+def probe_all(arrays: TableArrays, keys: U64, slots: I32) -> None:
+    """Look keys up one by one, as another kernel would."""
+    for i in range(len(keys)):
+        slots[i] = probe(arrays, keys[i])
+
+
+@kernel
+def insert_all(arrays: TableArrays, keys: U64, slots: I32) -> None:
+    """Insert keys one by one, as another kernel would."""
+    for i in range(len(keys)):
+        slots[i] = insert(arrays, keys[i])
+
+
+def check_cells(table: SlotTable) -> None:
+    """Every key stands in one cell, findable from its home; at least half of the cells are empty."""
+    arrays = table.arrays()
+    count = len(arrays.cells)
+    assert count & (count - 1) == 0
+    assert count >= 2 * table.capacity
+    taken = {at: (int(key), int(slot) - 1) for at, (key, slot) in enumerate(arrays.cells) if slot}
+    assert sorted(slot for _, slot in taken.values()) == table.slots().tolist()
+    for at, (key, slot) in taken.items():
+        assert int(arrays.keys[slot]) == key
+        home = int(cells.home(arrays, np.uint64(key)))
+        assert all((home + step) % count in taken for step in range((at - home) % count))
+    assert not arrays.cells[[at for at in range(count) if at not in taken]].any()
+
+
+class SlotTableMachine(RuleBasedStateMachine):
+    """Drive the table and its twin with the same calls."""
+
+    @initialize(
+        limit=st.integers(1, 40),
+        capacity=st.integers(1, 12),
+        evict=st.booleans(),
+        pools=st.lists(st.sampled_from(POOLS)),
+    )
+    def start(self, limit: int, capacity: int, evict: bool, pools: list[list[int]]) -> None:
+        self.table = SlotTable(limit, capacity, evict)
+        self.twin = naive.SlotTable(limit, capacity, evict)
+        self.keys = sorted({key for pool in pools for key in pool}) or EVERY_KEY
+
+    def some_keys(self, data: st.DataObject) -> list[int]:
+        """Keys of this run's pools, with repeats."""
+        return data.draw(st.lists(st.sampled_from(self.keys), max_size=30))
+
+    def some_slots(self, data: st.DataObject) -> list[int]:
+        """Mostly slots in use, with repeats; now and then anything."""
+        used = self.twin.slots()
+        anything = st.integers(-2, self.twin.capacity + 1)
+        return data.draw(
+            st.lists(st.sampled_from(used) if used else anything, max_size=12) | st.lists(anything, max_size=3)
+        )
+
+    @rule(data=st.data())
+    def intern(self, data: st.DataObject) -> None:
+        keys = self.some_keys(data)
+        slots, fresh = self.table.intern(u64(keys))
+        assert slots.dtype == fresh.dtype == np.int32
+        assert (slots.tolist(), fresh.tolist()) == self.twin.intern(keys)
+
+    @rule(data=st.data())
+    def find(self, data: st.DataObject) -> None:
+        keys = self.some_keys(data)
+        found = self.table.find(u64(keys))
+        assert found.dtype == np.int32
+        assert found.tolist() == self.twin.find(keys)
+
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        slots = self.some_slots(data)
+        if data.draw(st.booleans()):
+            slots = list(dict.fromkeys(slots))
+        self.both(lambda: self.twin.remove(slots), lambda: self.table.remove(i32(slots)))
+
+    @rule(data=st.data())
+    def pin(self, data: st.DataObject) -> None:
+        slots = self.some_slots(data)
+        self.both(lambda: self.twin.shift_pins(slots, 1), lambda: self.table.pin(i32(slots)))
+
+    @rule(data=st.data())
+    def unpin(self, data: st.DataObject) -> None:
+        slots = self.some_slots(data)
+        self.both(lambda: self.twin.shift_pins(slots, -1), lambda: self.table.unpin(i32(slots)))
+
+    @rule(count=st.integers(0, 50))
+    def reserve(self, count: int) -> None:
+        assert self.table.reserve(count) == self.twin.reserve(count)
+
+    @rule(data=st.data())
+    def insert_from_a_kernel(self, data: st.DataObject) -> None:
+        # As many as fit; the twin's `intern` then neither grows nor evicts.
+        keys = self.some_keys(data)
+        room = self.table.reserve(len(keys))
+        assert room == self.twin.reserve(len(keys))
+        slots = i32([0] * room)
+        insert_all(self.table.arrays(), u64(keys[:room]), slots)
+        assert slots.tolist() == self.twin.intern(keys[:room])[0]
+
+    @rule()
+    def clear(self) -> None:
+        self.table.clear()
+        self.twin.clear()
+
+    def both(self, twin_call: Callable[[], None], call: Callable[[], None]) -> None:
+        """Make a call of both: neither raises, or both do."""
+        try:
+            twin_call()
+        except ValueError:
+            with pytest.raises(ValueError, match="slot"):
+                call()
+        else:
+            call()
+
+    @invariant()
+    def same_state(self) -> None:
+        if not hasattr(self, "twin"):
+            return
+        table, twin = self.table, self.twin
+        assert (table.size, table.capacity) == (len(twin.slot_of), twin.capacity)
+        slots = table.slots()
+        assert slots.dtype == np.int32
+        assert slots.tolist() == twin.slots()
+        arrays = table.arrays()
+        given_count = len(twin.key_of)
+        assert arrays.keys.tolist() == [key or 0 for key in twin.key_of] + [0] * (table.capacity - given_count)
+        assert table.pins.tolist() == twin.pins + [0] * (table.capacity - given_count)
+        assert (arrays.state & cells.REFERENCED != 0).tolist()[:given_count] == twin.referenced
+        assert not (arrays.state & cells.HELD).any()
+        assert arrays.counters[cells.HAND] == twin.hand
+        found = i32([0] * len(self.keys))
+        probe_all(arrays, u64(self.keys), found)
+        assert found.tolist() == [twin.slot_of.get(key, -1) for key in self.keys]
+        check_cells(table)
+
+
+TestSlotTable = SlotTableMachine.TestCase
+TestSlotTable.settings = settings(deadline=None, max_examples=200, stateful_step_count=30)
+
+
+def test_the_adversarial_keys_meet_where_they_should() -> None:
+    arrays = SlotTable(64, 64).arrays()
+    homes = [int(cells.home(arrays, np.uint64(key))) for key in AROUND_THE_END]
+    assert homes == [len(arrays.cells) - 1] * 24 + [0] * 24
+
+
+@pytest.mark.parametrize("order", ["as given", "reversed"])
+def test_a_run_that_wraps_around_the_end_closes_its_gaps(order: str) -> None:
+    keys = AROUND_THE_END if order == "as given" else AROUND_THE_END[::-1]
+    table = SlotTable(48, 48)
+    slots, _ = table.intern(u64(keys))
+    assert table.arrays().cells[0, 1] != 0
+    assert table.arrays().cells[-1, 1] != 0
+    for done, slot in enumerate(slots.tolist(), 1):
+        table.remove(i32([slot]))
+        assert table.find(u64(keys)).tolist() == [-1] * done + slots.tolist()[done:]
+        check_cells(table)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    first=st.integers(0, 2**64 - 1),
+    step=st.sampled_from([1, 2, 3, 1 << 20, 1 << 32, (1 << 32) + 1, 1 << 40, 1 << 48, 0x9E3779B97F4A7C15]),
+)
+def test_keys_in_arithmetic_progression_do_not_crowd(first: int, step: int) -> None:
+    count = 4096
+    keys = u64([(first + i * step) % 2**64 for i in range(count)])
+    table = SlotTable(count, count)
+    table.intern(keys)
+    arrays = table.arrays()
+    at = {int(key): place for place, (key, slot) in enumerate(arrays.cells) if slot}
+    distances = [(at[int(key)] - int(cells.home(arrays, key))) % len(arrays.cells) for key in keys]
+    # Ideal hashing at load 1/2 makes it 0.5 on average; a run of all the keys would make it 2048.
+    assert sum(distances) / count < 16
+
+
+def test_eviction_gives_a_second_chance_in_slot_order() -> None:
+    table = SlotTable(3, 3)
+    table.intern(u64([10, 11, 12]))
+    # All are referenced: the hand clears all three, and takes the first.
+    assert table.intern(u64([13]))[0].tolist() == [0]
+    table.find(u64([11]))
+    # 11 (slot 1) is referenced again and is passed over; 12 (slot 2) goes.
+    slots, fresh = table.intern(u64([14]))
+    assert (slots.tolist(), fresh.tolist()) == ([2], [2])
+    assert table.find(u64([10, 11, 12, 13, 14])).tolist() == [-1, 1, -1, 0, 2]
+
+
+def test_a_call_never_evicts_what_it_answers_with() -> None:
+    table = SlotTable(3, 3)
+    table.intern(u64([1, 2, 3]))
+    slots, fresh = table.intern(u64([4, 2, 5, 6, 4, 3, 6]))
+    # 2 and 3 are in the call, so only one slot can go, to 4; 5 and 6 find no room.
+    assert (slots.tolist(), fresh.tolist()) == ([0, 1, -1, -1, 0, 2, -1], [0])
+
+
+def test_pinned_slots_stay_and_refusals_change_nothing() -> None:
+    table = SlotTable(2, 2)
+    table.intern(u64([1, 2]))
+    table.pin(i32([0, 1, 1]))
+    before = [array.copy() for array in table.arrays()]
+    slots, fresh = table.intern(u64([3, 1]))
+    assert (slots.tolist(), fresh.tolist()) == ([-1, 0], [])
+    for refused in ([0, 1, 1, 1], [1, 0, 0], [0, 2], [0, -1]):
+        with pytest.raises(ValueError, match="slot"):
+            table.unpin(i32(refused))
+    for refused in ([0, 0], [1, 2], [-1]):
+        with pytest.raises(ValueError, match="slot"):
+            table.remove(i32(refused))
+    assert all((array == kept).all() for array, kept in zip(table.arrays(), before, strict=True))
+    table.unpin(i32([1, 1]))
+    assert table.intern(u64([3]))[0].tolist() == [1]
+
+
+def test_without_eviction_a_full_table_refuses_new_keys_only() -> None:
+    table = SlotTable(2, 1, evict=False)
+    slots, fresh = table.intern(u64([5, 6, 7, 5, 7]))
+    assert (slots.tolist(), fresh.tolist()) == ([0, 1, -1, 0, -1], [0, 1])
+    table.remove(i32([0]))
+    assert table.intern(u64([7, 5]))[0].tolist() == [0, -1]
+
+
+def test_pins_do_not_overflow() -> None:
+    table = SlotTable(1, 1)
+    table.intern(u64([9]))
+    table.pins[0] = 2**31 - 2
+    table.pin(i32([0]))
+    with pytest.raises(ValueError, match="pins it can hold"):
+        table.pin(i32([0]))
+    assert table.pins.tolist() == [2**31 - 1]
+
+
+def test_a_kernel_inserts_what_was_reserved_and_sees_what_is_fresh() -> None:
+    table = SlotTable(5, 1, evict=True)
+    table.intern(u64([0]))
+    assert table.reserve(9) == 4
+    assert table.capacity == 5
+    slots = i32([0] * 7)
+    insert_all(table.arrays(), u64([3, 0, 4, 5, 3, 6, 7]), slots)
+    assert slots.tolist() == [1, 0, 2, 3, 1, 4, -1]
+    assert table.arrays().counters[SIZE] == table.size == 5
+    assert table.reserve(1) == 0
+
+
+def test_a_large_table_grows_and_shrinks_exactly() -> None:
+    keys = np.unique(np.arange(50_000, dtype=np.uint64) * np.uint64(0xD1342543DE82EF95))
+    table = SlotTable(40_000, 16, evict=False)
+    slots, fresh = table.intern(keys)
+    assert slots.tolist() == [*range(40_000), *[-1] * 10_000]
+    assert fresh.tolist() == list(range(40_000))
+    table.remove(i32(list(range(0, 40_000, 2))))
+    assert table.find(keys[:40_000]).tolist() == [slot if slot % 2 else -1 for slot in range(40_000)]
+    assert table.intern(keys[40_000:])[0].tolist() == list(range(39_998, 19_998, -2))
+    check_cells(table)
+
+
+def test_arguments_of_the_wrong_kind_are_refused() -> None:
+    table = SlotTable(4)
+    assert table.capacity == 4
+    keys = u64([1, 2])
+    wrong_keys: list[Any] = [keys.astype(np.int64), keys.reshape(2, 1), u64([1, 2, 3, 4])[::2]]
+    for wrong in wrong_keys:
+        with pytest.raises(ValueError, match="keys must be a contiguous one-dimensional uint64"):
+            table.find(wrong)
+        with pytest.raises(ValueError, match="keys must be"):
+            table.intern(wrong)
+    for method in (table.remove, table.pin, table.unpin):
+        with pytest.raises(ValueError, match="slots must be a contiguous one-dimensional int32"):
+            method(np.array([0], np.int64))
+    with pytest.raises(ValueError, match="count"):
+        table.reserve(-1)
+    for limit in (0, 2**30 + 1):
+        with pytest.raises(ValueError, match="limit"):
+            SlotTable(limit)
+    with pytest.raises(ValueError, match="capacity"):
+        SlotTable(4, 0)
