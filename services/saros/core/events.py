@@ -4,10 +4,10 @@ One row per event; the items of event e are `items[start[e]:start[e + 1]]`. User
 table, items are 64-bit keys. `check` is the only gate for bad input: the kernels behind it trust the columns.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from saros.core.jit import F32, I32, I64, U8, U32, U64, kernel
 
@@ -71,9 +71,8 @@ class Events(NamedTuple):
     def cut(self, first: int, end: int) -> "Events":
         """Return the events [first, end) as columns of their own (views)."""
         low, high = self.start[first], self.start[end]
-        return Events(
-            *(column[first:end] for column in self[:8]), self.start[first : end + 1] - low, self.items[low:high]
-        )
+        columns = [column[first:end] for column in self[:8]]
+        return Events._make([*columns, self.start[first : end + 1] - low, self.items[low:high]])
 
 
 _DTYPES = (np.int32, np.uint8, np.int64, np.int64, np.uint32, np.uint64, np.float32, np.uint8, np.int64, np.uint64)
@@ -113,9 +112,10 @@ def _fault(events: Events, users: int) -> tuple[int, int]:
 
 
 def check(events: Events, users: int) -> None:
-    """Raise ValueError with the row and the reason unless `feed` can take these columns; `users` is the table's size."""
+    """Raise ValueError with the row and the reason unless `feed` can take these columns; `users` is the table size."""
     n = len(events.user)
-    for name, column, dtype in zip(Events._fields, events, _DTYPES, strict=True):
+    columns: tuple[NDArray[Any], ...] = events
+    for name, column, dtype in zip(Events._fields, columns, _DTYPES, strict=True):
         if column.dtype != dtype or column.ndim != 1 or not column.flags.c_contiguous:
             raise ValueError(f"events.{name} must be one contiguous column of {np.dtype(dtype).name}")
         wanted = {"start": n + 1, "items": len(events.items)}.get(name, n)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core.items import CLICKED, DAYS, SHOWN, UPDATES, ItemArrays
-from saros.core.jit import F32, I32, I64, kernel
+from saros.core.jit import F32, I32, I64, as_int, kernel
 from saros.core.rows import ONE
 
 _FAR = 1 << 30  # a coordinate beyond ±64 has this bit set in x ^ (x >> 31)
@@ -45,7 +45,7 @@ def fold_row(rows: I32, slot: int, coef: np.float32, u: F32, sign: int) -> bool:
         moved = rows[slot, k] + sign * np.int32(np.rint(coef * (u[k] * _SCALE)))
         word = np.int32(moved)
         rows[slot, k] = word
-        bits |= word ^ (word >> 31)
+        bits |= as_int(word ^ (word >> 31))
     return bits & _FAR != 0
 
 

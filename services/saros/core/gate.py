@@ -45,7 +45,7 @@ COUNTER_OF = np.array(
     [-1, c.LEARNED, c.WAITED, c.HELD, c.OVER, c.LEDGER_FULL, c.REPEAT, c.ITEMS_FULL], np.int64
 )  # the counter of each decision
 
-ENTRY_BYTES = 32  # of a ledger entry, before its row (4 bytes a coordinate) and items (12 bytes each)
+ENTRY_BYTES = 20  # of a ledger entry, before its row (4 bytes a coordinate) and items (12 bytes each)
 ESTIMATED = 0  # in place of a bound: it comes from the histogram
 
 
@@ -91,12 +91,8 @@ def gate_state(rules: GateRules) -> GateState:
 
 def decided(rows: int) -> Decided:
     """Return room for the answers to so many rows."""
-    return Decided(
-        np.zeros(rows, np.uint8),
-        *(np.zeros(rows, np.int32) for _ in range(3)),
-        np.zeros(rows, np.uint8),
-        np.zeros(rows, np.uint8),
-    )
+    dtypes = (np.uint8, np.int32, np.int32, np.int32, np.uint8, np.uint8)
+    return Decided._make(np.zeros(rows, dtype) for dtype in dtypes)
 
 
 def check_rules(rules: GateRules) -> None:
@@ -105,7 +101,9 @@ def check_rules(rules: GateRules) -> None:
         raise ValueError("gate bounds must be 1 or more (0: estimated)")
     highest = rules.blocks_max or rules.blocks_max_floor
     if rules.blocks_min > highest:
-        raise ValueError(f"blocks_min {rules.blocks_min} is above {highest}, the least that B can be: nothing would learn")
+        raise ValueError(
+            f"blocks_min {rules.blocks_min} is above {highest}, the least that B can be: nothing would learn"
+        )
     if not 1 <= rules.window_days <= DAYS:
         raise ValueError(f"window_days must be 1 to {DAYS}")
     if not 0 <= rules.percentile < 100:
@@ -221,7 +219,9 @@ def _sort_out_repeats(closed: Closed, row: int, users: UserArrays, rules: GateRu
 
 
 @kernel
-def _count_block(closed: Closed, row: int, users: UserArrays, state: GateState, rules: GateRules, answer: Decided) -> int:
+def _count_block(
+    closed: Closed, row: int, users: UserArrays, state: GateState, rules: GateRules, answer: Decided
+) -> int:
     """Number a block, count it in its day and in the histogram, and return the user's count."""
     user, today, gate = closed.user[row], day_of(closed.time_ms[row]), users.gate
     if gate[user, NUMBER] > 0:
@@ -274,9 +274,7 @@ def _decide_block(
 
 
 @kernel
-def decide(
-    closed: Closed, users: UserArrays, state: GateState, rules: GateRules, answer: Decided, counts: I64
-) -> None:
+def decide(closed: Closed, users: UserArrays, state: GateState, rules: GateRules, answer: Decided, counts: I64) -> None:
     """Decide every row of `closed`, in order, and mark what is doomed within this batch."""
     n = closed.used[0]
     for row in range(n):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.jit import I32, I64, U64, kernel
+from saros.core.jit import I32, I64, U64, copy_columns, kernel
 from saros.core.rows import RowRules, start_item
 from saros.core.table import SlotTable, TableArrays, insert
 
@@ -32,23 +32,26 @@ class Items:
     def __init__(self, rules: RowRules, limit: int) -> None:
         self.rules, self.limit = rules, limit
         self.table = SlotTable(limit, capacity=min(limit, 1024), evict=False)
-        self.arrays = self._grown(None)
+        self.arrays = self._allocate(np.zeros(2, np.int64))
 
-    def _grown(self, old: ItemArrays | None) -> ItemArrays:
-        """Return the columns at the table's capacity, with the old ones copied in."""
+    def _allocate(self, totals: I64) -> ItemArrays:
+        """Return empty columns at the table's capacity."""
         n = self.table.capacity
-        columns = [np.zeros((n, width), np.int32) for width in (self.rules.dim, 3, DAYS, DAYS, DAYS)]
-        if old is None:
-            return ItemArrays(*columns, np.zeros(2, np.int64))
-        for column, before in zip(columns, old[:5], strict=True):
-            column[: len(before)] = before
-        return ItemArrays(*columns, old.totals)
+        return ItemArrays(
+            rows=np.zeros((n, self.rules.dim), np.int32),
+            counters=np.zeros((n, 3), np.int32),
+            bucket_day=np.zeros((n, DAYS), np.int32),
+            bucket_clicked=np.zeros((n, DAYS), np.int32),
+            bucket_shown=np.zeros((n, DAYS), np.int32),
+            totals=totals,
+        )
 
     def reserve(self, count: int) -> None:
         """Make room for so many new items, as far as the limit allows."""
         self.table.reserve(count)
         if self.table.capacity > len(self.arrays.rows):
-            self.arrays = self._grown(self.arrays)
+            old, self.arrays = self.arrays, self._allocate(self.arrays.totals)
+            copy_columns(self.arrays[:5], old[:5])
 
     def intern(self, keys: U64) -> I32:
         """Return a slot for each key, new ones at their start row; -1 where the limit is reached."""

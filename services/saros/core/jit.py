@@ -4,7 +4,7 @@ A kernel takes arrays and scalars, never `self`; it releases the GIL and is cach
 whoever calls one has checked its input.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 import numba
@@ -44,3 +44,15 @@ def fast_kernel(function: _Kernel) -> _Kernel:
 def allocating_kernel(function: _Kernel) -> _Kernel:
     """Compile a kernel that makes arrays of its own; not for hot paths."""
     return cast(_Kernel, numba.njit(**{**_OPTIONS, "_nrt": True})(function))
+
+
+@kernel
+def as_int(value: Any) -> int:
+    """Return any integer as a signed 64-bit one: in a kernel, signed mixed with unsigned would become a float."""
+    return np.int64(value)  # type: ignore[return-value]
+
+
+def copy_columns(target: Iterable[NDArray[Any]], source: Iterable[NDArray[Any]]) -> None:
+    """Copy columns into longer ones."""
+    for column, before in zip(target, source, strict=True):
+        column[: len(before)] = before

@@ -11,19 +11,20 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from saros.core import codec_users, gate, sessions
 from saros.core import counts as c
-from saros.core import gate, sessions
 from saros.core.events import Events, check
 from saros.core.fold import fold_buckets
 from saros.core.gate import DECISIONS, Decided, GateRules
 from saros.core.items import Items
-from saros.core.jit import F64, I32, I64, U64
-from saros.core.ledger import ENTRIES, ITEMS, Ledger, forget
+from saros.core.jit import F32, F64, I32, I64, U8, U64, copy_columns
+from saros.core.ledger import ITEMS, Ledger, forget
+from saros.core.scoring import PROGRESSIVE, scratch
 from saros.core.sessions import Feed, Pool, SessionRules, feed, no_pool
 from saros.core.settle import Blocks, Desk, settle
-from saros.core.step import PROGRESSIVE, StepRules, scratch, step
-from saros.core.timeline import Closed, new_timeline, widened
-from saros.core.users import Users
+from saros.core.step import StepRules, step
+from saros.core.timeline import Closed, new_timeline, watch, widened
+from saros.core.users import CLOCK, FLAGS, OPEN, Users
 from saros.errors import LimitError
 
 
@@ -86,6 +87,29 @@ class Learner:
         if (slots < 0).any():
             raise LimitError(f"more than {self.users.table.size} users are in use; raise SAROS_MODEL__USERS_MAX")
         return slots
+
+    def restore(self, slots: I32, buffer: U8, starts: I64, rows: F32) -> None:
+        """Fill slots just interned from the bytes and rows of a store; waiting blocks are loaded apart."""
+        arrays = self.users.arrays
+        if rows.shape != (len(slots), self.items.rules.dim) or not np.isfinite(rows).all():
+            raise ValueError(f"rows must be {len(slots)} × {self.items.rules.dim} finite numbers")
+        codec_users.unpack_users(arrays, slots, self.session_rules, self.items.rules, buffer, starts)
+        arrays.rows[slots] = rows
+        if self.session_rules.hold:
+            for slot in slots[arrays.head[slots, FLAGS] & OPEN != 0]:
+                watch(self.timeline, arrays, slot, arrays.head[slot, CLOCK] + self.session_rules.gap_ms)
+
+    def change_gate(self, rules: GateRules) -> None:
+        """Put other gate rules in force, between two batches; estimated bounds stay until the next day."""
+        session_rules = self.session_rules._replace(hold=rules.mode == gate.SESSION)
+        gate.check_rules(rules)
+        sessions.check_rules(session_rules)
+        self.users.remember_repeats(rules.ignore_repeats)
+        self.gate_rules, self.session_rules = rules, session_rules
+        if rules.blocks_min:
+            self.gate.bounds[0] = rules.blocks_min
+        if rules.blocks_max:
+            self.gate.bounds[1] = rules.blocks_max
 
     def learn(self, events: Events) -> Batch:
         """Learn a micro-batch; ledgers are in memory."""
@@ -178,6 +202,5 @@ _Columns = TypeVar("_Columns", Closed, Blocks)
 
 def _doubled(old: _Columns, bigger: _Columns) -> _Columns:
     """Copy filled columns into longer ones."""
-    for column, before in zip(bigger, old, strict=True):
-        column[: len(before)] = before
+    copy_columns(bigger, old)
     return bigger

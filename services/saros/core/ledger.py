@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.jit import F32, I32, I64, U8, U16, U64, allocating_kernel, kernel
+from saros.core.jit import F32, I32, I64, U8, U16, U64, allocating_kernel, copy_columns, kernel
 
 # Columns of `used`.
 FREE, ENTRIES, ITEMS, GARBAGE, LIVE = 0, 1, 2, 3, 4
@@ -46,52 +46,47 @@ class Ledger:
     """Growing columns behind `LedgerArrays`."""
 
     def __init__(self, dim: int, users: int) -> None:
-        e, m = 256, 4096
-        zeros = np.zeros
-        self.arrays = LedgerArrays(
-            head=np.full(users, NIL, np.int32),
-            tail=np.full(users, NIL, np.int32),
-            waiting=zeros(users, np.int32),
-            following=np.full(e, NIL, np.int32),
-            number=zeros(e, np.int32),
-            time_ms=zeros(e, np.int64),
-            sign=np.full(e, _DEAD, np.int32),
-            moved=zeros(e, np.uint8),
-            start=zeros(e, np.int64),
-            negatives=zeros(e, np.int32),
-            positives=zeros(e, np.int32),
-            rows=zeros((e, dim), np.float32),
-            items=zeros(m, np.uint64),
-            weights=zeros(m, np.uint16),
-            coefs=zeros(m, np.float32),
-            used=np.array([NIL, 0, 0, 0, 0], np.int64),
-        )
+        self.arrays = _allocate(dim, users, 256, 4096, np.array([NIL, 0, 0, 0, 0], np.int64))
 
     def reserve(self, users: int, entries: int, items: int) -> None:
         """Make room for so many user slots in all, and so many more entries and items."""
         old = self.arrays
-        wanted_entries = int(old.used[ENTRIES]) + entries
-        wanted_items = int(old.used[ITEMS]) + items
-        sizes = {name: users for name in ("head", "tail", "waiting")}
-        sizes |= {name: wanted_items for name in ("items", "weights", "coefs")}
-        grown = {}
-        for name, column in zip(LedgerArrays._fields, old, strict=True):
-            wanted = sizes.get(name, wanted_entries)
-            if name == "used" or wanted <= len(column):
-                continue
-            size = wanted if name in ("head", "tail", "waiting") else max(wanted, 2 * len(column))
-            fill = {"head": NIL, "tail": NIL, "following": NIL, "sign": _DEAD}.get(name, 0)
-            bigger = np.full((size, *column.shape[1:]), fill, column.dtype)
-            bigger[: len(column)] = column
-            grown[name] = bigger
-        if grown:
-            self.arrays = old._replace(**grown)
+        users, rooms, places = max(users, len(old.head)), len(old.number), len(old.items)
+        if old.used[ENTRIES] + entries > rooms:
+            rooms = max(2 * rooms, int(old.used[ENTRIES]) + entries)
+        if old.used[ITEMS] + items > places:
+            places = max(2 * places, int(old.used[ITEMS]) + items)
+        if (users, rooms, places) != (len(old.head), len(old.number), len(old.items)):
+            self.arrays = _allocate(old.rows.shape[1], users, rooms, places, old.used)
+            copy_columns(self.arrays, old)
 
     def compact(self) -> None:
         """Close the gaps in the arena once they are more than half of it; only between two batches."""
         used = self.arrays.used
         if used[GARBAGE] > _COMPACT_ITEMS and 2 * used[GARBAGE] > used[ITEMS]:
             _compact(self.arrays)
+
+
+def _allocate(dim: int, users: int, entries: int, items: int, used: I64) -> LedgerArrays:
+    """Return columns of the given sizes, with all users empty and all entries free."""
+    return LedgerArrays(
+        head=np.full(users, NIL, np.int32),
+        tail=np.full(users, NIL, np.int32),
+        waiting=np.zeros(users, np.int32),
+        following=np.full(entries, NIL, np.int32),
+        number=np.zeros(entries, np.int32),
+        time_ms=np.zeros(entries, np.int64),
+        sign=np.full(entries, _DEAD, np.int32),
+        moved=np.zeros(entries, np.uint8),
+        start=np.zeros(entries, np.int64),
+        negatives=np.zeros(entries, np.int32),
+        positives=np.zeros(entries, np.int32),
+        rows=np.zeros((entries, dim), np.float32),
+        items=np.zeros(items, np.uint64),
+        weights=np.zeros(items, np.uint16),
+        coefs=np.zeros(items, np.float32),
+        used=used,
+    )
 
 
 @allocating_kernel

@@ -3,9 +3,10 @@
 They share one row of `UserArrays.sets`; the order of arrival is kept, so the oldest is the first.
 """
 
+import numpy as np
+
 from saros.core.jit import kernel
 from saros.core.users import CLICKED, UserArrays
-import numpy as np
 
 
 @kernel

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from saros.core.jit import F64, I64, U8, allocating_kernel, allocating_kernel, kernel
+from saros.core.jit import F64, I64, U8, allocating_kernel, kernel
 
 CUTOFFS = (5, 10)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core.ids import splitmix64
-from saros.core.jit import F32, I32, kernel
+from saros.core.jit import F32, I32, as_int, kernel
 
 SCALE_BITS = 24
 ONE = 1 << SCALE_BITS  # the fixed-point 1.0
@@ -59,7 +59,7 @@ def noise(stream: np.uint64, k: int, scale: int) -> int:
     for draw in range(3):
         bits = splitmix64(stream + np.uint64(3 * k + draw))
         for lane in range(4):
-            total += np.int64((bits >> np.uint64(16 * lane)) & _LANE)
+            total += as_int((bits >> np.uint64(16 * lane)) & _LANE)
     return (total * scale + 32768) >> 16
 
 

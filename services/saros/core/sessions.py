@@ -22,7 +22,7 @@ import numpy as np
 from saros.core import counts as c
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, POSITIVE, TICK, WEIGHT_ONE, Events
 from saros.core.ids import splitmix64
-from saros.core.jit import I64, U64, kernel
+from saros.core.jit import I64, U64, as_int, kernel
 from saros.core.pending import append, find, take_out
 from saros.core.timeline import (
     BLOCK,
@@ -345,7 +345,7 @@ def feed(f: Feed, events: Events, first: int) -> int:
             return e
         counts[c.AHEAD] += time_ms > ceiling
         counts[c.LATE] += time_ms < before
-        _renew(f, user, clock, np.int64(events.session[e]))
+        _renew(f, user, clock, as_int(events.session[e]))
         if events.event_id[e] != 0:
             users.ring[user, users.head[user, RING]] = events.event_id[e]
             users.head[user, RING] = (users.head[user, RING] + 1) % RING_SIZE

@@ -89,7 +89,8 @@ class Blocks(NamedTuple):
     def filled(self) -> "Blocks":
         """Return the filled part (views)."""
         rows, items = int(self.used[0]), int(self.used[1])
-        return Blocks(*(column[:rows] for column in self[:12]), *(column[:items] for column in self[12:16]), self.used)
+        columns = [column[:rows] for column in self[:12]] + [column[:items] for column in self[12:16]]
+        return Blocks._make([*columns, self.used])
 
     def signed(self) -> SignedBlocks:
         """Return what a fold needs."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core.events import DAY_MS
-from saros.core.jit import I32, I64, U8, U16, U64, kernel
+from saros.core.jit import I32, I64, U8, U16, U64, copy_columns, kernel
 from saros.core.users import CLOCK, FLAGS, IN_HEAP, OPEN, UserArrays
 
 # What stands in `Closed.op`.
@@ -184,6 +184,5 @@ def new_timeline(capacity: int, watermark_ms: int = -1) -> Timeline:
 def widened(timeline: Timeline, capacity: int) -> Timeline:
     """Return the same timeline with room for more users."""
     wider = new_timeline(capacity)
-    for column, before in zip(wider, timeline, strict=True):
-        column[: len(before)] = before
+    copy_columns(wider, timeline)
     return wider

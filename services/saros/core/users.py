@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.jit import F32, I32, I64, U16, U32, U64, kernel
+from saros.core.jit import F32, I32, I64, U16, U32, U64, copy_columns, kernel
 from saros.core.rows import RowRules, start_user
 from saros.core.table import SlotTable
 
@@ -59,30 +59,42 @@ class Users:
         evict: bool,
     ) -> None:
         self.table = SlotTable(limit, capacity=min(limit, 1024), evict=evict)
-        self._rules = rows
-        pending = negatives_max + carried_max + 1  # the click that closes a block needs a place of its own
-        self._widths = (8, RING_SIZE, pending + clicked_max, pending, GATE_WIDTH, REPEAT_SIZE * repeats, 0, rows.dim)
-        self.arrays = self._grown(None)
+        self._rows = rows
+        self._pending = negatives_max + carried_max + 1  # the click that closes a block needs a place of its own
+        self._sets = self._pending + clicked_max
+        self._repeats = REPEAT_SIZE * repeats
+        self.arrays = self._allocate()
 
-    def _grown(self, old: UserArrays | None) -> UserArrays:
-        """Return the columns at the table's capacity, with the old ones copied in."""
-        keys, pins = self.table.keys, self.table.pins
-        dtypes = (np.int64, np.uint32, np.uint64, np.uint16, np.int32, np.uint32, np.int32, np.float32)
-        columns = []
-        for k, (width, dtype) in enumerate(zip(self._widths, dtypes, strict=True)):
-            shape = (len(keys),) if k == 6 else (len(keys), width)
-            column = np.full(shape, UNDOOMED, np.int32) if k == 6 else np.zeros(shape, dtype)
-            if old is not None:
-                column[: len(old.keys)] = old[k + 2]
-            columns.append(column)
-        return UserArrays(keys, pins, *columns)
+    def _allocate(self) -> UserArrays:
+        """Return empty columns at the table's capacity."""
+        n = self.table.capacity
+        return UserArrays(
+            keys=self.table.keys,
+            pins=self.table.pins,
+            head=np.zeros((n, 8), np.int64),
+            ring=np.zeros((n, RING_SIZE), np.uint32),
+            sets=np.zeros((n, self._sets), np.uint64),
+            weights=np.zeros((n, self._pending), np.uint16),
+            gate=np.zeros((n, GATE_WIDTH), np.int32),
+            repeats=np.zeros((n, self._repeats), np.uint32),
+            doom=np.full(n, UNDOOMED, np.int32),
+            rows=np.zeros((n, self._rows.dim), np.float32),
+        )
+
+    def remember_repeats(self, remember: bool) -> None:
+        """Give users room for the items they clicked, or take it away."""
+        if remember != (self._repeats > 0):
+            self._repeats = REPEAT_SIZE * remember
+            self.arrays.gate[:, REPEAT] = 0
+            self.arrays = self.arrays._replace(repeats=np.zeros((self.table.capacity, self._repeats), np.uint32))
 
     def intern(self, keys: U64) -> tuple[I32, I32]:
         """Return a slot for each key (-1: no room) and those that were given anew; these are reset."""
         slots, fresh = self.table.intern(keys)
         if self.table.keys is not self.arrays.keys:
-            self.arrays = self._grown(self.arrays)
-        reset(self.arrays, fresh, self._rules)
+            old, self.arrays = self.arrays, self._allocate()
+            copy_columns(self.arrays[2:], old[2:])
+        reset(self.arrays, fresh, self._rows)
         return slots, fresh
 
 
