@@ -12,9 +12,9 @@ from saros.core.gate import DECISIONS, LEARN
 from saros.core.items import CLICKED, SHOWN, UPDATES, ItemArrays, Items
 from saros.core.jit import F64, I64
 from saros.core.ledger import Ledger
-from saros.core.rows import RowRules
+from saros.core.rows import ONE, RowRules
 from saros.core.scoring import PROGRESSIVE, scratch
-from saros.core.settle import ADD, KEEP, STORED, Blocks
+from saros.core.settle import ADD, MOVE, RESET, SCORE, STORED, Blocks
 from saros.core.step import LIVE, StepRules, step
 from saros.core.users import MOVED, Users
 
@@ -93,9 +93,8 @@ class Bench:
         self.rows, self.rules = rows, rules
         self.items = Items(rows, 4096)
         self.items.intern(np.array(items, np.uint64))
-        self.users = Users(
-            rows, negatives_max=1, carried_max=1, clicked_max=1, repeats=False, limit=64, evict=False
-        )  # fmt: skip
+        widths = {"negatives_max": 1, "carried_max": 1, "clicked_max": 1}
+        self.users = Users(rows, **widths, repeats=False, limit=64, evict=False)
         slots, _ = self.users.intern(np.array(users, np.uint64))
         self.slot_of_user = {key: int(slot) for key, slot in zip(users, slots, strict=True)}
         self.ledger = Ledger(rows.dim, 64)
@@ -127,6 +126,17 @@ class Bench:
         step(*arrays, filled, filled.signed(), self.rules, self.rows, room, progressive, counts)
         return Done(filled, progressive, counts)
 
+    def scatter(self, rng: np.random.Generator, *, items: float, users: float, counts: int) -> None:
+        """Put every row and counter somewhere: rows by their standard deviations, counters up to `counts`."""
+        arrays, rows = self.items.arrays, self.users.arrays.rows
+        slots = self.items.table.slots()
+        arrays.rows[slots] = np.rint(rng.normal(0, items, (len(slots), self.rows.dim)).clip(-31, 31) * ONE)
+        arrays.counters[slots] = rng.integers(0, counts + 1, (len(slots), 3))
+        arrays.totals[:] = arrays.counters[slots].sum(axis=0)[[CLICKED, SHOWN]] + rng.integers(100, 101 + counts, 2)
+        rows[:] = rng.normal(0, users, rows.shape).clip(-31, 31)
+        self.users.arrays.gate[:, MOVED] = rng.integers(0, counts + 1, len(rows))
+        self.ledger.arrays.rows[:] = rng.normal(0, users, self.ledger.arrays.rows.shape).clip(-31, 31)
+
     def twin(self) -> naive.Model:
         """The twin at the state of now."""
         rules, arrays = self.rules, self.users.arrays
@@ -143,11 +153,23 @@ class Bench:
         return [float(coef) for coef in self.ledger.arrays.coefs[first : first + count]]
 
 
-def twin_step(model: naive.Model, order: Order, stored: Sequence[float]) -> list[float]:
-    """Do one order in the twin; return its progressive numbers. `stored` is the ledger's row of its entry."""
-    block = order.block
-    u = list(stored) if order.flags & STORED else list(model.users[block.user].row)
-    return model.judge(block, u)
+def twin_step(model: naive.Model, order: Order, bench: Bench) -> list[float]:
+    """Do in the twin what the step does with an order; return its progressive numbers, or none where it is not scored.
 
-
-__all__ = ["ADD", "KEEP", "STORED", "Bench", "Done", "Order", "naive_items", "signed_blocks", "twin_step", "words"]
+    The bench says where users start and what row its ledger holds; the twin changes nothing in it.
+    """
+    block, user = order.block, model.users[order.block.user]
+    if order.flags & RESET:
+        rules = bench.rows
+        row = naive.user_start(rules.seed, block.user, rules.dim, rules.user_scale, rules.user_start)
+        model.users[block.user] = naive.User(row)
+        return []
+    if block.sign < 0:
+        model.items.fold(block)
+        return []
+    u = user.row
+    if order.flags & STORED:
+        u = [float(x) for x in bench.ledger.arrays.rows[order.entry]]
+    scored = model.judge(block, u) if order.flags & SCORE else []
+    model.learn(block, u, add=bool(order.flags & ADD), move=bool(order.flags & MOVE))
+    return scored

@@ -161,9 +161,9 @@ class Sessions:
         """Move the watermark: sessions whose deadline it passes end first, the earliest first, then a new day begins."""
         if self.watermark is not None and time <= self.watermark:
             return
-        held = [(user.clock + self.rules.gap_ms, key) for key, user in self.users.items() if user.held and user.clock]
-        for deadline, key in sorted(held):
-            if deadline < time:
+        held = [(user.clock, key) for key, user in self.users.items() if user.held and user.clock is not None]
+        for clock, key in sorted(held):
+            if clock + self.rules.gap_ms < time:
                 self._end_held(key)
         if self.watermark is None or time // DAY_MS != self.watermark // DAY_MS:
             self.ops.append(NewDay(time))

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated
@@ -32,6 +33,7 @@ from saros.environment import Setting, describe
 from saros.errors import InputError, SarosError
 
 _SILENT_S = 2.0
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 app = typer.Typer(
     add_completion=False,
@@ -58,9 +60,7 @@ def _top(
 
 
 @app.command()
-def config(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-) -> None:
+def config(as_json: _Json = False) -> None:
     """Check the settings and print them all.
 
     Each is printed with its value, where the value comes from (default or environment), and what it means.
@@ -80,6 +80,33 @@ def config(
         _print_table(lines)
     else:
         _print_plain(lines)
+
+
+@app.command()
+def warm(as_json: _Json = False) -> None:
+    """Compile the kernels, so that nothing waits for a compiler later.
+
+    They are kept on disk: about a minute the first time, a second afterwards. NUMBA_CACHE_DIR moves the place.
+
+    Examples:
+
+      saros warm
+
+      saros warm --json | jq .seconds
+    """
+    # Here and not above: numba takes its time, and no other command should pay for it.
+    from saros.core.warm import STAGES
+    from saros.core.warm import warm as compile_kernels
+
+    start = time.perf_counter()
+    with progress("compiling kernels", total=len(STAGES)) as done:
+        for _ in compile_kernels():
+            done(1)
+    seconds, place = round(time.perf_counter() - start, 3), os.environ["NUMBA_CACHE_DIR"]
+    if as_json:
+        typer.echo(json.dumps({"seconds": seconds, "stages": len(STAGES), "cache": place}))
+    else:
+        typer.echo(f"kernels are ready after {seconds:.1f} s, in {place}")
 
 
 def _print_json(lines: list[Setting]) -> None:

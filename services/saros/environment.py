@@ -134,10 +134,10 @@ def _problem(
     model: type[BaseSettings], details: ErrorDetails, given: Mapping[str, str], fields: Mapping[str, FieldInfo]
 ) -> Problem:
     """Say what is wrong with one variable, and what it takes."""
-    concern, *rest = (str(part) for part in details["loc"])
-    # A check over several fields of a concern names the field it complains about.
     context = details.get("ctx", {})
-    name = rest[0] if rest else context["field"]
+    path = [str(part) for part in details["loc"]]
+    # A check over several fields names the one it complains about; over several concerns, with its concern.
+    concern, name = path[:2] if len(path) > 1 else [*path, *context["field"].split(".")]
     variable = _variable(model, concern, name)
     field = fields[variable]
     value = "<hidden>" if _is_secret(field) else _one_line(given[variable])

@@ -8,13 +8,19 @@ reported, is in `saros.environment`.
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from saros.environment import Allowed, read
+
+# The core is imported where it is needed: numba takes its time, and `saros config` has no use for it.
+if TYPE_CHECKING:
+    from saros.core.gate import GateRules
+    from saros.core.sessions import SessionRules
+    from saros.core.step import StepRules
 
 _DAY_S = 86_400
 _BLOCKS_LIMIT = 1_000_000_000
@@ -115,6 +121,21 @@ class SessionSettings(_Concern):
         Allowed(f"0 or a whole number from {_TTL_LEAST_S} (9 days) to {_TTL_MOST_S}"),
     ] = 90 * _DAY_S
 
+    def rules(self) -> "SessionRules":
+        """Return the rules of sessions as the core takes them; whether blocks are held is the gate's to say."""
+        from saros.core.sessions import RULES, SessionRules
+
+        return SessionRules(
+            rule=RULES[self.rule],
+            gap_ms=1000 * self.gap_s,
+            negatives_max=self.negatives_max,
+            carried_max=self.carried_max,
+            clicked_max=self.clicked_max,
+            ahead_ms=1000 * self.ahead_max_s,
+            ttl_ms=1000 * self.user_ttl_s,
+            split_on_id=self.split_on_id,
+        )
+
 
 class GateSettings(_Concern):
     """Gate: whose blocks may move what is shared."""
@@ -145,12 +166,30 @@ class GateSettings(_Concern):
 
     @model_validator(mode="after")
     def _band_is_not_empty(self) -> Self:
-        low, high = self.blocks_min, self.blocks_max
-        if isinstance(low, int) and isinstance(high, int) and low > high:
-            hint = f"lower it to {high}, or raise SAROS_GATE__BLOCKS_MAX"
-            context = {"field": "blocks_min", "high": high, "hint": hint}
-            raise PydanticCustomError("setting", "is above SAROS_GATE__BLOCKS_MAX={high}", context)
+        fixed = isinstance(self.blocks_max, int)
+        high, other = (self.blocks_max, "BLOCKS_MAX") if fixed else (self.blocks_max_floor, "BLOCKS_MAX_FLOOR")
+        if isinstance(self.blocks_min, int) and isinstance(high, int) and self.blocks_min > high:
+            hint = f"lower it to {high}, or raise SAROS_GATE__{other}"
+            context = {"field": "blocks_min", "high": high, "other": other, "hint": hint}
+            raise PydanticCustomError("setting", "is above SAROS_GATE__{other}={high}", context)
         return self
+
+    def rules(self) -> "GateRules":
+        """Return the gate's rules as the core takes them."""
+        from saros.core.gate import ESTIMATED, MODES, GateRules
+
+        low, high = self.blocks_min, self.blocks_max
+        return GateRules(
+            blocks_min=low if isinstance(low, int) else ESTIMATED,
+            blocks_max=high if isinstance(high, int) else ESTIMATED,
+            percentile=float(high[1:]) if isinstance(high, str) and high != "mean" else 0.0,
+            blocks_max_floor=self.blocks_max_floor,
+            window_days=self.window_days,
+            mode=MODES[self.mode],
+            own_row=self.own_row == "learn",
+            ignore_repeats=self.repeat_clicks == "ignore",
+            ledger_max_bytes=self.ledger_max_bytes,
+        )
 
 
 _Rate = Annotated[float, Field(gt=0, le=10)]
@@ -177,6 +216,21 @@ class StepSettings(_Concern):
     prior_strength: Annotated[_Count, Field(description="Pseudo-counts behind an item's prior (live)")] = 4.0
     lr: Annotated[_Rate, Field(description="Rate of all rows (paper)")] = 0.2
 
+    def rules(self) -> "StepRules":
+        """Return the rules of the step as the core takes them."""
+        from saros.core.step import live_step, paper_step
+
+        if self.kind == "paper":
+            return paper_step(self.lr)
+        return live_step(
+            self.lr_user,
+            self.lr_item,
+            self.decay_user_moves,
+            self.decay_item_updates,
+            self.pair_exponent,
+            self.prior_strength,
+        )
+
 
 class Settings(BaseSettings):
     """Everything that can be set. Build it with `load`; the constructor itself reads no environment."""
@@ -187,6 +241,16 @@ class Settings(BaseSettings):
     session: SessionSettings = SessionSettings()
     gate: GateSettings = GateSettings()
     step: StepSettings = StepSettings()
+
+    @model_validator(mode="after")
+    def _held_blocks_are_released(self) -> Self:
+        if self.gate.mode == "session" and self.session.gap_s == 0:
+            hint = "give a number of seconds above 0, or set SAROS_GATE__MODE=immediate"
+            context = {"field": "session.gap_s", "hint": hint}
+            raise PydanticCustomError(
+                "setting", "never ends a session, which SAROS_GATE__MODE=session waits for", context
+            )
+        return self
 
     @classmethod
     def settings_customise_sources(

@@ -233,6 +233,21 @@ def test_eviction_gives_a_second_chance_in_slot_order() -> None:
     assert table.find(u64([10, 11, 12, 13, 14])).tolist() == [-1, 1, -1, 0, 2]
 
 
+@pytest.mark.parametrize("way", ["find", "intern", "insert"])
+def test_whatever_looks_a_key_up_gives_it_a_second_chance(way: str) -> None:
+    table = SlotTable(4, 4)
+    table.intern(u64([10, 11, 12, 13]))
+    table.intern(u64([14]))  # takes slot 0 and leaves slots 1 to 3 not referenced
+    table.remove(i32([0]))  # so that there is room: in a full table `intern` goes another way
+    if way == "find":
+        table.find(u64([11]))
+    elif way == "intern":
+        table.intern(u64([11]))
+    else:
+        insert_all(table.arrays(), u64([11]), i32([0]))
+    assert table.intern(u64([15, 16]))[0].tolist() == [0, 2]
+
+
 def test_a_call_never_evicts_what_it_answers_with() -> None:
     table = SlotTable(3, 3)
     table.intern(u64([1, 2, 3]))

@@ -64,10 +64,14 @@ def refuse(what: str, index: int, fault: int) -> None:
         raise ValueError(f"{what} {index} {_FAULTS[fault]}")
 
 
-def check_starts(buffer: U8, starts: I64, count: int) -> None:
-    """Raise ValueError unless starts are the offsets of so many pieces of the buffer, in order."""
+def pieces(data: bytes | U8, starts: I64, count: int) -> U8:
+    """Return the bytes as a column that kernels take; ValueError unless starts cut it into so many pieces, in order."""
+    buffer = (
+        np.frombuffer(bytearray(data), np.uint8) if isinstance(data, bytes) else np.require(data, np.uint8, ["C", "W"])
+    )
     if len(starts) != count + 1 or starts[0] != 0 or starts[-1] != len(buffer) or (np.diff(starts) < 0).any():
         raise ValueError(f"offsets of {count} pieces must rise from 0 to the buffer's length")
+    return buffer
 
 
 _PARTITION = struct.Struct("<B3xIqqq")  # version, bins that follow, watermark, b, B

@@ -17,9 +17,9 @@ from saros.core.codec import (
     GOOD,
     VERSION,
     WEIGHTED,
-    check_starts,
     get,
     get_i32,
+    pieces,
     put,
     refuse,
 )
@@ -180,9 +180,9 @@ def _read(ledger: LedgerArrays, user: int, buffer: U8, starts: I64, items: U64, 
                 ledger.coefs[ledger.start[entry] + i] = _get_f32(buffer, values + 4 * i)
 
 
-def unpack_ledger(ledger: Ledger, user: int, buffer: U8, starts: I64) -> None:
+def unpack_ledger(ledger: Ledger, user: int, data: bytes | U8, starts: I64) -> None:
     """Replace a user's ledger in memory by blocks in ascending number."""
-    check_starts(buffer, starts, len(starts) - 1)
+    buffer = pieces(data, starts, len(starts) - 1)
     refuse("block", *_first_fault(buffer, starts, ledger.arrays.rows.shape[1]))
     ledger.reserve(0, len(starts) - 1, len(buffer) // 8)
     _read(ledger.arrays, user, buffer, starts, np.zeros(_COUNT_MAX, np.uint64), np.zeros(_COUNT_MAX, np.uint16))

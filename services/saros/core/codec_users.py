@@ -19,10 +19,10 @@ from saros.core.codec import (
     GOOD,
     VERSION,
     WEIGHTED,
-    check_starts,
     get,
     get_i32,
     ones,
+    pieces,
     put,
     refuse,
 )
@@ -271,9 +271,11 @@ def _first_fault(buffer: U8, starts: I64) -> tuple[int, int]:
     return -1, GOOD
 
 
-def unpack_users(users: UserArrays, slots: I32, rules: SessionRules, rows: RowRules, buffer: U8, starts: I64) -> None:
+def unpack_users(
+    users: UserArrays, slots: I32, rules: SessionRules, rows: RowRules, data: bytes | U8, starts: I64
+) -> None:
     """Reset the given slots and fill them from bytes; their rows start anew until the caller sets them."""
-    check_starts(buffer, starts, len(slots))
+    buffer = pieces(data, starts, len(slots))
     refuse("user state", *_first_fault(buffer, starts))
     reset(users, slots, rows)
     _read_users(users, slots, rules, buffer, starts)

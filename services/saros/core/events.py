@@ -52,20 +52,18 @@ class Events(NamedTuple):
         bot: ArrayLike | None = None,
     ) -> "Events":
         """Fill in the columns a caller has no use for; without `start` every event has one item."""
-        users = np.ascontiguousarray(user, np.int32)
-        n = len(users)
-        times = np.ascontiguousarray(time_ms, np.int64)
+        n = len(np.asarray(user))
         return cls(
-            user=users,
-            kind=np.ascontiguousarray(kind, np.uint8),
-            time_ms=times,
-            log_ms=times.copy() if log_ms is None else np.ascontiguousarray(log_ms, np.int64),
-            event_id=np.zeros(n, np.uint32) if event_id is None else np.ascontiguousarray(event_id, np.uint32),
-            session=np.zeros(n, np.uint64) if session is None else np.ascontiguousarray(session, np.uint64),
-            weight=np.ones(n, np.float32) if weight is None else np.ascontiguousarray(weight, np.float32),
-            bot=np.zeros(n, np.uint8) if bot is None else np.ascontiguousarray(bot, np.uint8),
-            start=np.arange(n + 1) if start is None else np.ascontiguousarray(start, np.int64),
-            items=np.ascontiguousarray(items, np.uint64),
+            user=_column(user, np.int32),
+            kind=_column(kind, np.uint8),
+            time_ms=_column(time_ms, np.int64),
+            log_ms=_column(time_ms if log_ms is None else log_ms, np.int64),
+            event_id=_column(np.zeros(n) if event_id is None else event_id, np.uint32),
+            session=_column(np.zeros(n) if session is None else session, np.uint64),
+            weight=_column(np.ones(n) if weight is None else weight, np.float32),
+            bot=_column(np.zeros(n) if bot is None else bot, np.uint8),
+            start=_column(np.arange(n + 1) if start is None else start, np.int64),
+            items=_column(items, np.uint64),
         )
 
     def cut(self, first: int, end: int) -> "Events":
@@ -73,6 +71,11 @@ class Events(NamedTuple):
         low, high = self.start[first], self.start[end]
         columns = [column[first:end] for column in self[:8]]
         return Events._make([*columns, self.start[first : end + 1] - low, self.items[low:high]])
+
+
+def _column(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
+    """Return a column that kernels take as it is; a read-only one would be compiled for anew."""
+    return np.require(np.asarray(values), dtype, ["C", "W"])
 
 
 _DTYPES = (np.int32, np.uint8, np.int64, np.int64, np.uint32, np.uint64, np.float32, np.uint8, np.int64, np.uint64)
@@ -116,8 +119,8 @@ def check(events: Events, users: int) -> None:
     n = len(events.user)
     columns: tuple[NDArray[Any], ...] = events
     for name, column, dtype in zip(Events._fields, columns, _DTYPES, strict=True):
-        if column.dtype != dtype or column.ndim != 1 or not column.flags.c_contiguous:
-            raise ValueError(f"events.{name} must be one contiguous column of {np.dtype(dtype).name}")
+        if column.dtype != dtype or column.ndim != 1 or not column.flags.carray:
+            raise ValueError(f"events.{name} must be a contiguous, writeable column of {np.dtype(dtype).name}")
         wanted = {"start": n + 1, "items": len(events.items)}.get(name, n)
         if len(column) != wanted:
             raise ValueError(f"events.{name} has {len(column)} rows, not {wanted}")

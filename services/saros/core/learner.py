@@ -88,12 +88,12 @@ class Learner:
             raise LimitError(f"more than {self.users.table.size} users are in use; raise SAROS_MODEL__USERS_MAX")
         return slots
 
-    def restore(self, slots: I32, buffer: U8, starts: I64, rows: F32) -> None:
+    def restore(self, slots: I32, states: bytes | U8, starts: I64, rows: F32) -> None:
         """Fill slots just interned from the bytes and rows of a store; waiting blocks are loaded apart."""
         arrays = self.users.arrays
         if rows.shape != (len(slots), self.items.rules.dim) or not np.isfinite(rows).all():
             raise ValueError(f"rows must be {len(slots)} × {self.items.rules.dim} finite numbers")
-        codec_users.unpack_users(arrays, slots, self.session_rules, self.items.rules, buffer, starts)
+        codec_users.unpack_users(arrays, slots, self.session_rules, self.items.rules, states, starts)
         arrays.rows[slots] = rows
         if self.session_rules.hold:
             for slot in slots[arrays.head[slots, FLAGS] & OPEN != 0]:

@@ -60,10 +60,10 @@ class Ledger:
             self.arrays = _allocate(old.rows.shape[1], users, rooms, places, old.used)
             copy_columns(self.arrays, old)
 
-    def compact(self) -> None:
+    def compact(self, force: bool = False) -> None:
         """Close the gaps in the arena once they are more than half of it; only between two batches."""
         used = self.arrays.used
-        if used[GARBAGE] > _COMPACT_ITEMS and 2 * used[GARBAGE] > used[ITEMS]:
+        if force or (used[GARBAGE] > _COMPACT_ITEMS and 2 * used[GARBAGE] > used[ITEMS]):
             _compact(self.arrays)
 
 

@@ -1,0 +1,55 @@
+"""Compiles every kernel by a tiny run through all of the core, so that no live batch waits for a compiler.
+
+Kernels are kept on disk, so this takes a minute once per version and machine, and a second afterwards.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from saros.core import codec, codec_blocks, codec_users, ranking
+from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, TICK, Events
+from saros.core.fold import fold, fold_rows
+from saros.core.gate import SESSION, GateRules
+from saros.core.ids import derive_key, hash_texts
+from saros.core.items import Items
+from saros.core.learner import Learner
+from saros.core.rows import live_rows
+from saros.core.step import live_step
+
+STAGES = ("hashes and tables", "sessions and gate", "ledger and step", "fold", "bytes", "ranking metrics")
+
+
+def warm() -> Iterator[str]:
+    """Compile stage by stage; yield the name of each stage of `STAGES` when it is done."""
+    keys = hash_texts(derive_key(0), ["a", "b", "c"])
+    items = Items(live_rows(2), limit=64)
+    learner = Learner(items, live_step(), gate_rules=GateRules(blocks_max=1, mode=SESSION, ignore_repeats=True))
+    users = learner.intern(keys)
+    items.intern(keys[:1])
+    learner.users.table.find(keys)
+    yield STAGES[0]
+    events = Events.of(
+        user=np.append(np.tile(users[:1], 6), [users[1], -1]),
+        kind=[IMPRESSION, NEGATIVE, CLICK, IMPRESSION, CLICK, ERASE, CLICK, TICK],
+        items=keys[[0, 1, 2, 0, 1, 2, 2]],
+        time_ms=np.arange(1, 9) * 1000,
+        start=[0, 1, 2, 3, 5, 6, 6, 7, 7],
+    )
+    learner.open(events.cut(0, len(events.user)))
+    yield STAGES[1]
+    batch = learner.close()
+    learner.accept(batch)
+    yield STAGES[2]
+    fold(items.arrays, batch.blocks.signed())
+    fold_rows(items.arrays, batch.blocks.signed(), -1)
+    yield STAGES[3]
+    state, starts = codec_users.pack_users(learner.users.arrays, users, learner.session_rules)
+    learner.restore(users, state, starts, learner.users.arrays.rows[users])
+    blocks, offsets = codec_blocks.pack_blocks(batch.blocks, np.arange(1))
+    codec_blocks.unpack_ledger(learner.ledger, int(users[0]), blocks, offsets)
+    codec.unpack_partition(codec.pack_partition(learner.timeline, learner.gate), learner.timeline, learner.gate)
+    learner.ledger.compact(force=True)
+    yield STAGES[4]
+    ranking.rank(np.arange(2.0), np.array([0, 1], np.uint8), np.array([0, 2], np.int64))
+    yield STAGES[5]
