@@ -14,7 +14,7 @@ from saros.core.jit import F64, I64
 from saros.core.ledger import Ledger
 from saros.core.rows import ONE, RowRules
 from saros.core.scoring import PROGRESSIVE, scratch
-from saros.core.settle import ADD, MOVE, RESET, SCORE, STORED, Blocks
+from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED, Blocks
 from saros.core.step import LIVE, StepRules, step
 from saros.core.users import MOVED, Users
 
@@ -153,23 +153,29 @@ class Bench:
         return [float(coef) for coef in self.ledger.arrays.coefs[first : first + count]]
 
 
-def twin_step(model: naive.Model, order: Order, bench: Bench) -> list[float]:
-    """Do in the twin what the step does with an order; return its progressive numbers, or none where it is not scored.
+class Twin:
+    """The twin of a bench from its state of now on: a model, and the ledger's rows and coefficients by entry."""
 
-    The bench says where users start and what row its ledger holds; the twin changes nothing in it.
-    """
-    block, user = order.block, model.users[order.block.user]
-    if order.flags & RESET:
-        rules = bench.rows
-        row = naive.user_start(rules.seed, block.user, rules.dim, rules.user_scale, rules.user_start)
-        model.users[block.user] = naive.User(row)
-        return []
-    if block.sign < 0:
-        model.items.fold(block)
-        return []
-    u = user.row
-    if order.flags & STORED:
-        u = [float(x) for x in bench.ledger.arrays.rows[order.entry]]
-    scored = model.judge(block, u) if order.flags & SCORE else []
-    model.learn(block, u, add=bool(order.flags & ADD), move=bool(order.flags & MOVE))
-    return scored
+    def __init__(self, bench: Bench) -> None:
+        self.rules, self.model = bench.rows, bench.twin()
+        self.rows = {entry: [float(x) for x in row] for entry, row in enumerate(bench.ledger.arrays.rows[:32])}
+        self.coefs: dict[int, list[float]] = {}
+
+    def step(self, order: Order) -> list[float]:
+        """Do what the step does with an order; return its progressive numbers, or none where it is not scored."""
+        block, model, rules = order.block, self.model, self.rules
+        if order.flags & RESET:
+            row = naive.user_start(rules.seed, block.user, rules.dim, rules.user_scale, rules.user_start)
+            model.users[block.user] = naive.User(row)
+            return []
+        if block.sign < 0:
+            model.items.fold(block)
+            return []
+        u = self.rows[order.entry] if order.flags & STORED else model.users[block.user].row
+        if order.entry >= 0:
+            self.rows[order.entry] = u
+        scored = model.judge(block, u) if order.flags & SCORE else []
+        model.learn(block, u, add=bool(order.flags & ADD), move=bool(order.flags & MOVE))
+        if order.flags & KEEP:
+            self.coefs[order.entry] = block.coefs
+        return scored

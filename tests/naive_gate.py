@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import naive_sessions
-from naive_sessions import DAY_MS, Block, Erased, Event, Expired, NewDay, Op, SessionEnd, Sessions, Weighted
+from tests import naive_sessions
+from tests.naive_sessions import DAY_MS, Block, Erased, Event, Expired, NewDay, Op, SessionEnd, Sessions, Weighted
 
 REPEATS_REMEMBERED = 128
-ENTRY_BYTES = 32  # of a ledger entry, before its row (4 bytes a coordinate) and its items (12 bytes each)
+ENTRY_BYTES = 20  # of a ledger entry, before its row (4 bytes a coordinate) and its items (12 bytes each)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Plain Python integers, float64, dicts, lists and loops, written from the specifi
 Items and users are keys. numpy serves for one thing only: the float32 product that the fold is defined by.
 """
 
-import copy
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -299,9 +298,6 @@ class Model:
             pulled = [math.fsum(a[place] * v[k] for place, v in enumerate(rows)) for k in range(len(u))]
             user.row = [max(-LIMIT, min(LIMIT, x + pace * by)) for x, by in zip(user.row, pulled, strict=True)]
             user.moved += 1
-
-    def copy(self) -> "Model":
-        return copy.deepcopy(self)
 
 
 def cut(coef: float, u: Sequence[float], row: Sequence[int]) -> float:

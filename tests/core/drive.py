@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-import naive_gate
-import naive_sessions
-from naive_gate import Decision, Entry, Row
-from naive_sessions import Block, Erased, Event, Expired, NewDay, Op, SessionEnd, Weighted
+from tests import naive_gate, naive_sessions
+from tests.naive_gate import Decision, Entry, Row
+from tests.naive_sessions import Block, Erased, Event, Expired, NewDay, Op, SessionEnd, Weighted
 from saros.core import counts as c
 from saros.core import settle, users
 from saros.core.events import KINDS, Events

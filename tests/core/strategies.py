@@ -6,9 +6,8 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-import naive_gate
-import naive_sessions
-from naive_sessions import DAY_MS, Event
+from tests import naive_gate, naive_sessions
+from tests.naive_sessions import DAY_MS, Event
 
 USERS = (3, (1 << 63) + 1, 1 << 40)  # keys; their order is not that of the slots they get
 ITEMS = tuple((k << 32) + 77 * k for k in (9, 2, 30, 4, 0x80000000))

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import naive_ids as naive
 from saros.core import ids
 from saros.core.jit import U64
+from tests import naive_ids as naive
 
 WORDS = st.integers(0, 2**64 - 1)
 

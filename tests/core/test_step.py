@@ -1,6 +1,7 @@
 """saros.core.step against its twin: coefficients, rows, counters and progressive sums, block by block."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ from hypothesis import strategies as st
 
 from saros.core.gate import DECISIONS
 from saros.core.items import CLICKED, SHOWN, UPDATES
+from saros.core.jit import F64, kernel
 from saros.core.rows import ONE, live_rows, paper_rows
+from saros.core.scoring import exp32
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED
 from saros.core.step import StepRules, live_step, paper_step
 from saros.core.users import MOVED
 from tests import naive_step as naive
-from tests.handmade import Bench, Done, Order, twin_step
+from tests.handmade import Bench, Done, Order, Twin, words
 
 USERS = [3, 2**64 - 5, 77]
 ITEMS = [1000 + k for k in range(8)]
@@ -44,7 +47,7 @@ def orders_of(draw: st.DrawFn, dim: int, back: bool) -> Order:
         block.sign = -1
         block.u = draw(st.lists(st.floats(-1, 1, width=32), min_size=dim, max_size=dim))
         block.coefs = draw(st.lists(st.floats(-0.25, 0.25, width=32), min_size=len(items), max_size=len(items)))
-    if flags & (STORED | KEEP) or (flags == MOVE and draw(st.booleans())):
+    if flags & (STORED | KEEP) or (flags in (MOVE, SCORE) and draw(st.booleans())):
         entry = draw(st.integers(0, 9))
     return Order(block, flags, draw(st.integers(0, len(DECISIONS) - 1)), entry)
 
@@ -61,9 +64,9 @@ def near_tie(model: naive.Model, order: Order) -> bool:
     return False
 
 
-def check_state(bench: Bench, model: naive.Model) -> None:
+def check_state(bench: Bench, twin: Twin) -> None:
     """Rows near the twin's, counters exactly."""
-    arrays, users = bench.items.arrays, bench.users.arrays
+    arrays, users, model = bench.items.arrays, bench.users.arrays, twin.model
     for key in ITEMS:
         slot, item = bench.slot(key), model.items.of[key]
         assert arrays.rows[slot] / ONE == pytest.approx(np.array(item.row) / ONE, rel=1e-5, abs=1e-5)
@@ -73,6 +76,11 @@ def check_state(bench: Bench, model: naive.Model) -> None:
         slot = bench.slot_of_user[key]
         assert users.rows[slot] == pytest.approx(np.array(user.row), rel=1e-5, abs=1e-5)
         assert users.gate[slot, MOVED] == user.moved
+    for entry, row in twin.rows.items():
+        assert bench.ledger.arrays.rows[entry] == pytest.approx(np.array(row), rel=1e-5, abs=1e-5)
+        coefs = twin.coefs.get(entry, [])
+        assert bench.kept(entry, len(coefs)) == pytest.approx(coefs, rel=1e-5)
+    assert not any(bench.kept(entry, 1)[0] for entry in twin.rows if entry not in twin.coefs), "kept without KEEP"
 
 
 def check_blocks(bench: Bench, orders: list[Order], done: Done, before: naive.Items) -> None:
@@ -108,16 +116,159 @@ def test_a_batch_does_what_the_twin_does_block_by_block(
     if scattered:
         bench.scatter(np.random.default_rng(seed), items=0.5, users=0.5, counts=counts)
     orders = data.draw(st.lists(orders_of(dim, scattered), min_size=1, max_size=8))
-    model, sums = bench.twin(), np.zeros((len(DECISIONS), 7))
-    before = model.copy().items
+    twin, before, sums = Twin(bench), bench.twin().items, np.zeros((len(DECISIONS), 7))
     for order in orders:
-        assume(not near_tie(model, order))
-        scored = twin_step(model, order, bench)
+        assume(not near_tie(twin.model, order))
+        scored = twin.step(order)
         if scored:
             sums[order.decision] += scored
     done = bench.run(orders)
-    check_state(bench, model)
+    check_state(bench, twin)
     check_blocks(bench, orders, done, before)
     assert done.progressive == pytest.approx(sums, rel=1e-6, abs=1e-6)
     assert done.count("clamped") == done.count("non_finite") == done.count("far") == 0
     assert math.isfinite(done.progressive.sum())
+
+
+def slopes(function: Callable[[list[list[float]]], float], at: list[list[float]], h: float = 1e-4) -> list[list[float]]:
+    """The central differences of a function of several rows, in every coordinate."""
+    found = []
+    for row in at:
+        found.append([])
+        for k, x in enumerate(row):
+            ends = []
+            for moved in (x + h, x - h):
+                row[k] = moved
+                ends.append(function(at))
+            row[k] = x
+            found[-1].append((ends[0] - ends[1]) / (2 * h))
+    return found
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    kind=st.sampled_from(["live", "paper"]),
+    dim=st.integers(1, 6),
+    seed=st.integers(0, 10**6),
+    negatives=st.integers(1, 6),
+    positives=st.integers(1, 3),
+    weighted=st.booleans(),
+)
+def test_a_step_goes_down_the_gradient_of_the_loss(
+    kind: str, dim: int, seed: int, negatives: int, positives: int, weighted: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    bench = Bench(live_rows(dim), live_step() if kind == "live" else paper_step(0.3), USERS, range(negatives + positives))
+    bench.scatter(rng, items=0.6, users=0.6, counts=50)
+    weights = rng.integers(1, 4 * 4096, negatives + positives) / 4096 if weighted else np.ones(negatives + positives)
+    block = naive.Block(USERS[0], list(range(negatives + positives)), negatives, weights.tolist())
+    model = bench.twin()
+    user, rows = model.users[USERS[0]], model.rows(block)
+    if kind == "live":
+        priors = model.priors(block)
+        fall = slopes(
+            lambda at: naive.weighted_loss(at[0], at[1:], priors, block.weights, negatives, 0.75), [user.row, *rows]
+        )
+        pace_user = 0.5 / math.sqrt(1 + user.moved / 30)
+        pace_item = [0.25 / math.sqrt(1 + model.items.of[key].updates / 100) for key in block.items]
+    else:
+        block.weights = [1.0] * len(rows)
+        fall = slopes(lambda at: naive.paper_loss(at[0], at[1 : 1 + negatives], at[1 + negatives :]), [user.row, *rows])
+        pace_user, pace_item = 0.3, [0.3] * len(rows)
+    before = [np.array(row) for row in (user.row, *rows)]
+    done = bench.run([Order(block, ADD | MOVE)])
+    moved = bench.users.arrays.rows[bench.slot_of_user[USERS[0]]] - before[0]
+    assert moved == pytest.approx(-pace_user * np.array(fall[0]), rel=1e-5, abs=1e-6)
+    for place, (key, pace) in enumerate(zip(block.items, pace_item, strict=True)):
+        expected = -pace * np.array(fall[1 + place])
+        assert done.blocks.coefs[place] * before[0] == pytest.approx(expected, rel=1e-5, abs=1e-7)
+        moved = bench.items.arrays.rows[bench.slot(key)] / ONE - before[1 + place]
+        assert moved == pytest.approx(expected, rel=1e-5, abs=2e-7)
+
+
+@pytest.mark.parametrize("kind", ["live", "paper"])
+def test_a_block_as_large_as_they_come(kind: str) -> None:
+    rows = live_rows(64) if kind == "live" else paper_rows(64)
+    bench = Bench(rows, live_step() if kind == "live" else paper_step(), USERS, range(81))
+    bench.scatter(np.random.default_rng(1), items=0.2, users=0.3, counts=500)
+    order = Order(naive.Block(USERS[1], list(range(81)), 64, [1.0] * 81), SCORE | ADD | MOVE)
+    twin = Twin(bench)
+    scored = twin.step(order)
+    done = bench.run([order])
+    assert done.blocks.coefs == pytest.approx(np.array(order.block.coefs), rel=1e-5)
+    assert done.progressive[order.decision] == pytest.approx(np.array(scored), rel=1e-6)
+    assert done.progressive.sum() == done.progressive[order.decision].sum()
+    slot = bench.slot_of_user[USERS[1]]
+    assert bench.users.arrays.rows[slot] == pytest.approx(np.array(twin.model.users[USERS[1]].row), rel=1e-5, abs=1e-5)
+
+
+def test_progressive_numbers_by_hand() -> None:
+    # New users see only coordinate 0 of an item, and new items have none of it: everything ties.
+    bench = bench_of("live", 8)
+    done = bench.run([Order(naive.Block(USERS[0], ITEMS[:4], 3, [1.0] * 4), SCORE)])
+    half = [1.0, math.log(2), 0.5, 1 / (1 + 1.5), math.log(2), 0.5, 1 / (1 + 1.5)]
+    assert done.progressive[1] == pytest.approx(np.array(half))
+    # Scores 2 and 0 against 1, -1 and 0, from coordinate 0 alone; counters still tie.
+    for key, score in zip(ITEMS[:5], [1, -1, 0, 2, 0], strict=True):
+        bench.items.arrays.rows[bench.slot(key), 0] = score * 4 * ONE
+    done = bench.run([Order(naive.Block(USERS[0], ITEMS[:5], 3, [1.0] * 5), SCORE)])
+    losses = [math.log(1 + math.exp(-x)) for x in (1, 3, 2, -1, 1, 0)]
+    assert done.progressive[1, :4] == pytest.approx(np.array([1, sum(losses) / 6, (3 + 1 + 0.5) / 6, 1.0]))
+    assert done.progressive[1, 4:] == pytest.approx(np.array([math.log(2), 0.5, 1 / (1 + 1.5)]))
+    # The baseline knows the counters only: 3 clicks of 3, against 1 of 3 twice, with p0 = 6/11.
+    for key, clicked, shown in ((ITEMS[0], 1, 2), (ITEMS[1], 1, 2), (ITEMS[3], 3, 0)):
+        bench.items.arrays.counters[bench.slot(key), [CLICKED, SHOWN]] = clicked, shown
+    bench.items.arrays.totals[[CLICKED, SHOWN]] = 5, 4
+    done = bench.run([Order(naive.Block(USERS[0], [ITEMS[0], ITEMS[1], ITEMS[3]], 2, [1.0] * 3), SCORE)])
+    ratio = (1 + 24 / 11) / (2 + 20 / 11) / ((3 + 24 / 11) / (0 + 20 / 11))
+    assert done.progressive[1, 4:] == pytest.approx(np.array([math.log(1 + ratio), 1.0, 1.0]))
+
+
+def test_scoring_changes_nothing() -> None:
+    bench = bench_of("live", 8)
+    bench.scatter(np.random.default_rng(0), items=0.5, users=0.5, counts=9)
+    before = words(bench.items.arrays) + b"".join(column.tobytes() for column in bench.users.arrays)
+    done = bench.run([Order(naive.Block(USERS[0], ITEMS, 5, [1.0] * 8), SCORE)])
+    assert words(bench.items.arrays) + b"".join(column.tobytes() for column in bench.users.arrays) == before
+    assert not done.blocks.coefs.any()
+    assert not done.counts.any()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"lr_user": -0.1}, {"lr_item": math.nan}, {"decay_user": math.inf}, {"exponent": -1.0}, {"prior": 0.0}],
+)
+def test_rates_that_make_no_sense_are_refused(broken: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="step rates"):
+        live_step(**broken)
+
+
+def test_the_recipe_is_the_one_of_the_notes() -> None:
+    assert naive.Recipe(True, *live_step()[1:]) == naive.LIVE
+    assert naive.Recipe(False, *paper_step(0.3)[1:]) == naive.paper(0.3)
+
+
+@kernel
+def _largest_errors(first: int, count: int, errors: F64) -> None:
+    """Put the largest relative error of exp32 over float32 bit patterns [first, first + count) and its x into errors."""
+    for k in range(count):
+        x = np.uint32(first + k).view(np.float32)
+        exact = math.exp(np.float64(x))
+        error = abs(np.float64(exp32(x)) / exact - 1.0)
+        if error > errors[0] or not np.isfinite(error):
+            errors[0], errors[1] = error, x
+
+
+def test_exp32_keeps_its_promise() -> None:
+    errors, worst = np.zeros(2), 0.0
+    # Every exponent from 2^-30 to 80, both signs, and densely where the rounding of n changes.
+    for sign in (0, 1 << 31):
+        for top in range(0x30800000, 0x42A00000, 1 << 16):
+            _largest_errors(sign | (top + top % 4093), 512, errors)
+        for x in (0.0, 80.0, 0.34657359, 1.0, 79.7):
+            bits = int(np.float32(x).view(np.uint32))
+            _largest_errors(sign | max(0, bits - 20_000), 20_001 if bits else 1, errors)
+    worst = errors[0]
+    # Within 2 units in the last place: at most 2 · 2^-23 of the value.
+    assert 0 < worst < 2 * 2.0**-23, (worst, errors[1])
+    assert exp32(np.float32(0.0)) == 1.0, "equal scores stay equal to the prior alone"

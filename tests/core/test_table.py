@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-import naive_ids as naive
 from saros.core import cells
 from saros.core.jit import I32, U64, kernel
 from saros.core.table import SIZE, SlotTable, TableArrays, insert, probe
+from tests import naive_ids as naive
 
 
 def homed(product: int) -> int:

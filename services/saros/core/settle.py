@@ -18,6 +18,7 @@ from saros.core.gate import (
     HOLD,
     ITEMS_FULL,
     LEARN,
+    NONE,
     REPEATED,
     SHADOW,
     WAIT,
@@ -28,7 +29,7 @@ from saros.core.items import ItemArrays, intern_item
 from saros.core.jit import F32, I32, I64, U8, U16, U64, kernel
 from saros.core.ledger import ENTRIES, FREE, ITEMS, NIL, LedgerArrays, append, drop
 from saros.core.rows import RowRules
-from saros.core.table import TableArrays, probe
+from saros.core.table import SIZE, TableArrays, probe
 from saros.core.timeline import BLOCK, ERASED, EXPIRED, NEW_DAY, Closed, day_of
 from saros.core.users import BYTES, DAY, UserArrays
 
@@ -39,6 +40,10 @@ ADD = 4  # fold it with +1
 MOVE = 8  # the user's own row learns from it
 STORED = 16  # coefficients come from the row stored in the ledger, not from the user's row of now
 KEEP = 32  # write coefficients to the ledger
+# ... and what became of the ledger, for whoever keeps it in a store. In row order: CLEARED ends all that stood there;
+# a BOOKED block is written under its number, in place of one that waited; an ITEMS_FULL one is deleted.
+BOOKED = 64
+CLEARED = 128
 
 
 class Blocks(NamedTuple):
@@ -50,7 +55,7 @@ class Blocks(NamedTuple):
     sign: I32  # +1 added, -1 taken back, 0 neither
     flags: U8
     decision: U8
-    entry: I32  # in the ledger, or -1
+    entry: I32  # in the ledger in memory, or -1
     arena: I64  # where the entry's items stand in the ledger
     start: I64
     negatives: I32
@@ -119,9 +124,8 @@ class Desk(NamedTuple):
 
 
 @kernel
-def _put(desk: Desk, user: int, number: int, time_ms: int, flags: int, decision: int) -> int:
+def _put(blocks: Blocks, user: int, number: int, time_ms: int, flags: int, decision: int) -> int:
     """Append a block without items and return its row."""
-    blocks = desk.blocks
     row = blocks.used[0]
     blocks.used[0] = row + 1
     blocks.user[row], blocks.number[row], blocks.time_ms[row] = user, number, time_ms
@@ -132,75 +136,80 @@ def _put(desk: Desk, user: int, number: int, time_ms: int, flags: int, decision:
 
 
 @kernel
-def _put_items(desk: Desk, row: int, negatives: int, positives: int, items: U64, weights: U16, first: int) -> None:
+def _put_items(
+    blocks: Blocks, table: TableArrays, negatives: int, positives: int, items: U64, weights: U16, first: int
+) -> None:
     """Give the newest block its items and the slots they have."""
-    blocks = desk.blocks
     at = blocks.used[1]
     for k in range(negatives + positives):
         blocks.items[at + k], blocks.weights[at + k] = items[first + k], weights[first + k]
-        blocks.slots[at + k], blocks.coefs[at + k] = probe(desk.table, items[first + k]), 0
+        blocks.slots[at + k], blocks.coefs[at + k] = probe(table, items[first + k]), 0
+    row = blocks.used[0] - 1
     blocks.negatives[row], blocks.positives[row] = negatives, positives
     blocks.used[1] = at + negatives + positives
 
 
 @kernel
-def _admit(desk: Desk, row: int) -> bool:
-    """Give the new items of a block slots, all or none; False: the item table is full."""
-    blocks = desk.blocks
+def _put_entry(blocks: Blocks, ledger: LedgerArrays, table: TableArrays, user: int, entry: int, flags: int) -> int:
+    """Append a block of the ledger and return its row."""
+    row = _put(blocks, user, ledger.number[entry], ledger.time_ms[entry], flags, LEARN)
+    at = ledger.start[entry]
+    _put_items(blocks, table, ledger.negatives[entry], ledger.positives[entry], ledger.items, ledger.weights, at)
+    return row
+
+
+@kernel
+def _admit(blocks: Blocks, row: int, table: TableArrays, items: ItemArrays, rows: RowRules, items_max: int) -> bool:
+    """Give the new items of the newest block slots, all or none; False: the item table is full."""
     first, end = blocks.start[row], blocks.used[1]
     fresh = 0
     for k in range(first, end):
         fresh += blocks.slots[k] < 0
-    if fresh > desk.items_max - desk.table.counters[0]:
+    if fresh > items_max - table.counters[SIZE]:
         return False
     for k in range(first, end):
         if blocks.slots[k] < 0:
-            blocks.slots[k] = intern_item(desk.table, desk.items, blocks.items[k], desk.rows)
+            blocks.slots[k] = intern_item(table, items, blocks.items[k], rows)
     return True
 
 
 @kernel
-def _refuse(desk: Desk, row: int) -> None:
+def _refuse(blocks: Blocks, row: int, gate: I32, dim: int, counts: I64) -> None:
     """Turn an added block into one that teaches nothing, and give its ledger bytes back."""
-    blocks, gate = desk.blocks, desk.users.gate
     blocks.flags[row] &= SCORE
-    blocks.sign[row], blocks.decision[row] = 0, ITEMS_FULL
-    desk.counts[c.ITEMS_FULL] += 1
+    blocks.sign[row], blocks.decision[row], blocks.entry[row] = 0, ITEMS_FULL, NIL
+    counts[c.ITEMS_FULL] += 1
     user, day = blocks.user[row], day_of(blocks.time_ms[row])
     if gate[user, DAY] - DAYS < day <= gate[user, DAY]:
-        size = ENTRY_BYTES + 4 * desk.rows.dim + 12 * (blocks.negatives[row] + blocks.positives[row])
+        size = ENTRY_BYTES + 4 * dim + 12 * (blocks.negatives[row] + blocks.positives[row])
         place = BYTES + (day & (DAYS - 1))
         gate[user, place] = max(0, gate[user, place] - size)
 
 
 @kernel
-def _vest(desk: Desk, user: int, low: int) -> None:
+def _vest(ledger: LedgerArrays, user: int, low: int, counts: I64) -> None:
     """End the entries that have left the window: added ones are vested, waiting ones are dropped."""
-    ledger = desk.ledger
     entry = ledger.head[user]
     while entry != NIL and ledger.number[entry] < low:
-        desk.counts[c.VESTED if ledger.sign[entry] == 1 else c.WAITING_EXPIRED] += 1
+        counts[c.VESTED if ledger.sign[entry] == 1 else c.WAITING_EXPIRED] += 1
         entry = drop(ledger, user, NIL, entry)
 
 
 @kernel
-def _take_back(desk: Desk, user: int, silent: bool) -> None:
+def _take_back(blocks: Blocks, ledger: LedgerArrays, table: TableArrays, user: int, silent: bool, counts: I64) -> None:
     """End a user's ledger: added entries go out with -1 (unless silent), waiting ones are dropped."""
-    ledger, blocks = desk.ledger, desk.blocks
     entry = ledger.head[user]
     while entry != NIL:
         if ledger.sign[entry] == 0:
-            desk.counts[c.WAITING_DROPPED] += 1
+            counts[c.WAITING_DROPPED] += 1
         elif not silent:
-            row = _put(desk, user, ledger.number[entry], ledger.time_ms[entry], 0, 0)
-            at = ledger.start[entry]
-            _put_items(desk, row, ledger.negatives[entry], ledger.positives[entry], ledger.items, ledger.weights, at)
-            blocks.sign[row] = -1
-            for k in range(desk.rows.dim):
+            row, at = _put_entry(blocks, ledger, table, user, entry, 0), ledger.start[entry]
+            blocks.sign[row], blocks.decision[row] = -1, NONE
+            for k in range(blocks.rows.shape[1]):
                 blocks.rows[row, k] = ledger.rows[entry, k]
             for k in range(blocks.negatives[row] + blocks.positives[row]):
                 blocks.coefs[blocks.start[row] + k] = ledger.coefs[at + k]
-            desk.counts[c.TAKEN_BACK] += 1
+            counts[c.TAKEN_BACK] += 1
         entry = drop(ledger, user, NIL, entry)
 
 
@@ -213,18 +222,15 @@ def _release(desk: Desk, user: int, doom: int) -> None:
         if ledger.sign[entry] != 0:
             before, entry = entry, ledger.following[entry]
             continue
-        doomed = ledger.number[entry] >= doom
+        admitted = ledger.number[entry] < doom
         flags = STORED if ledger.moved[entry] else MOVE
-        if not doomed:
-            flags |= ADD | (KEEP if desk.keep_added else 0)
-        row = _put(desk, user, ledger.number[entry], ledger.time_ms[entry], flags, LEARN)
-        at = ledger.start[entry]
-        _put_items(desk, row, ledger.negatives[entry], ledger.positives[entry], ledger.items, ledger.weights, at)
-        blocks.entry[row], blocks.arena[row] = entry, at
+        if admitted:
+            flags |= ADD | BOOKED | (KEEP if desk.keep_added else 0)
+        row = _put_entry(blocks, ledger, desk.table, user, entry, flags)
+        blocks.entry[row], blocks.arena[row] = entry, ledger.start[entry]
         desk.counts[c.RELEASED] += 1
-        admitted = not doomed
-        if admitted and not _admit(desk, row):
-            _refuse(desk, row)
+        if admitted and not _admit(blocks, row, desk.table, desk.items, desk.rows, desk.items_max):
+            _refuse(blocks, row, desk.users.gate, desk.rows.dim, desk.counts)
             admitted = False
         if admitted and desk.keep_added:
             ledger.sign[entry] = 1
@@ -241,21 +247,23 @@ def _settle_block(desk: Desk, r: int) -> None:
     user, number, time_ms = closed.user[r], desk.decided.number[r], closed.time_ms[r]
     doomed = number >= desk.decided.doom[r]
     booked = decision == LEARN or decision == WAIT or decision == HOLD
-    flags = SCORE
+    flags = SCORE | (CLEARED if desk.decided.clears[r] else 0)
     if desk.gate.mode == SHADOW:
         flags |= MOVE if doomed and booked else ADD | MOVE
     elif decision == LEARN:
         flags |= MOVE if doomed else ADD | MOVE
     elif decision == HOLD or (desk.gate.own_row and decision != REPEATED):
         flags |= MOVE
-    row = _put(desk, user, number, time_ms, flags, decision)
+    row = _put(desk.blocks, user, number, time_ms, flags, decision)
     negatives, positives, first = closed.negatives[r], closed.positives[r], closed.start[r]
-    _put_items(desk, row, negatives, positives, closed.items, closed.weights, first)
-    if flags & ADD and not _admit(desk, row):
+    _put_items(desk.blocks, desk.table, negatives, positives, closed.items, closed.weights, first)
+    if flags & ADD and not _admit(desk.blocks, row, desk.table, desk.items, desk.rows, desk.items_max):
         desk.counts[COUNTER_OF[decision]] -= 1
-        _refuse(desk, row)
+        _refuse(desk.blocks, row, desk.users.gate, desk.rows.dim, desk.counts)
         return
     waits = booked and decision != LEARN and not flags & ADD
+    if booked and (waits or flags & ADD):
+        desk.blocks.flags[row] |= BOOKED
     if waits or (booked and flags & ADD and desk.keep_added):
         moved, sign = bool(flags & MOVE), 0 if waits else 1
         entry = append(
@@ -279,7 +287,7 @@ def _has_room(desk: Desk, r: int) -> bool:
             items += ledger.negatives[entry] + ledger.positives[entry]
             entry = ledger.following[entry]
     desk.short[0], desk.short[1], desk.short[2], desk.short[3] = rows, items, own, items
-    room = desk.items.rows.shape[0] - desk.table.counters[0]
+    room = desk.items.rows.shape[0] - desk.table.counters[SIZE]
     return (
         blocks.used[0] + rows <= blocks.user.shape[0]
         and blocks.used[1] + items <= blocks.items.shape[0]
@@ -299,13 +307,14 @@ def settle(desk: Desk, first: int) -> int:
             continue
         if not _has_room(desk, r):
             return r
-        _vest(desk, user, decided.low[r])
+        _vest(desk.ledger, user, decided.low[r], desk.counts)
         if decided.clears[r]:
-            _take_back(desk, user, op == EXPIRED or (op == BLOCK and desk.gate.mode == SHADOW))
+            silent = op == EXPIRED or (op == BLOCK and desk.gate.mode == SHADOW)
+            _take_back(desk.blocks, desk.ledger, desk.table, user, silent, desk.counts)
         elif decided.release[r]:
             _release(desk, user, decided.doom[r])
         if op == BLOCK:
             _settle_block(desk, r)
         elif op == ERASED or op == EXPIRED:
-            _put(desk, user, decided.number[r], closed.time_ms[r], RESET, 0)
+            _put(desk.blocks, user, decided.number[r], closed.time_ms[r], RESET | CLEARED, NONE)
     return closed.used[0]
