@@ -39,6 +39,7 @@ class Row:
     user: int
     life: int  # users that were erased or have expired start anew, and so do their block numbers
     number: int
+    time_ms: int
     sign: int
     decision: str
     flags: frozenset[str]
@@ -52,11 +53,11 @@ class Entry:
 
     number: int
     time_ms: int
-    sign: int  # 0 waits, 1 was added
-    moved: bool  # the user's own row has learned from it
-    negatives: Weighted
-    positives: Weighted
-    bytes: int  # what it costs
+    sign: int = 0  # 0 waits, 1 was added
+    moved: bool = False  # the user's own row has learned from it
+    negatives: Weighted = ()
+    positives: Weighted = ()
+    bytes: int = field(default=0, compare=False)  # what it costs
 
 
 @dataclass
@@ -191,12 +192,17 @@ class Gate:
         self.decisions.append(Decision(block.user, life.index, number, word))
         flags = {"SCORE"} | ({"ADD"} if adds else set()) | ({"MOVE"} if moves else set())
         life.moves += moves
-        self.rows.append(
-            Row(block.user, life.index, number, int(adds), word, frozenset(flags), block.negatives, block.positives)
-        )
+        entry = Entry(number, block.clock_ms, int(adds), moves, block.negatives, block.positives)
+        entry.bytes = self._bytes(block, clicks)
+        self._tell(block.user, life, entry, int(adds), word, flags)
         if booked:
-            size = self._bytes(block, clicks)
-            life.ledger.append(Entry(number, block.clock_ms, int(adds), moves, block.negatives, block.positives, size))
+            life.ledger.append(entry)
+
+    def _tell(self, user: int, life: _Life, block: Entry, sign: int, word: str, flags: set[str]) -> None:
+        """Tell the step what to do with a block."""
+        of_block = (block.negatives, block.positives)
+        row = Row(user, life.index, block.number, block.time_ms, sign, word, frozenset(flags), *of_block)
+        self.rows.append(row)
 
     def _admit(self, negatives: Weighted, positives: Weighted) -> bool:
         """Give the block's new items slots, all or none."""
@@ -216,10 +222,8 @@ class Gate:
                 word, flags = "items_full", set()
                 life.ledger.remove(entry)
             life.moves += "MOVE" in flags
-            sign = entry.sign = int("ADD" in flags)
-            self.rows.append(
-                Row(user, life.index, entry.number, sign, word, frozenset(flags), entry.negatives, entry.positives)
-            )
+            entry.sign = int("ADD" in flags)
+            self._tell(user, life, entry, entry.sign, word, flags)
 
     def _vest(self, life: _Life, today: int) -> None:
         """Blocks that have left the window leave the ledger: what was added stays for good, what waited is dropped."""
@@ -238,8 +242,7 @@ class Gate:
                 self.counts["waiting_dropped"] += 1
             elif not silent:
                 self.counts["taken_back"] += 1
-                row = Row(user, life.index, entry.number, -1, "none", frozenset(), entry.negatives, entry.positives)
-                self.rows.append(row)
+                self._tell(user, life, entry, -1, "none", set())
         life.ledger = []
 
     def _end(self, op: Erased | Expired, life: _Life) -> None:
@@ -249,7 +252,7 @@ class Gate:
         else:
             self.last.pop((op.user, life.index), None)
         self._take_back(op.user, life, silent=isinstance(op, Expired))
-        self.rows.append(Row(op.user, life.index, len(life.days), 0, "none", frozenset({"RESET"})))
+        self._tell(op.user, life, Entry(len(life.days), op.clock_ms), 0, "none", {"RESET"})
         self.lives[op.user] = _Life(life.index + 1)
 
     def _estimate(self, today: int) -> None:
@@ -287,7 +290,7 @@ def in_one_batch(rows: Sequence[Row]) -> list[Row]:
 
 
 def item_counters(rows: Sequence[Row]) -> dict[int, tuple[int, int, int]]:
-    """Clicked, shown and updates of every item that an added block has named, recounted from signed rows."""
+    """Clicked, shown and updates of every item, recounted from signed rows; zeros are left out."""
     counters: dict[int, list[int]] = {}
     for row in rows:
         for column, pairs in enumerate((row.positives, row.negatives)):
@@ -296,7 +299,18 @@ def item_counters(rows: Sequence[Row]) -> dict[int, tuple[int, int, int]]:
                     counts = counters.setdefault(item, [0, 0, 0])
                     counts[column] += row.sign
                     counts[2] += row.sign
-    return {item: (clicked, shown, updates) for item, (clicked, shown, updates) in counters.items()}
+    return {item: (clicked, shown, updates) for item, (clicked, shown, updates) in counters.items() if updates != 0}
+
+
+def item_buckets(rows: Sequence[Row], day: int) -> dict[int, dict[int, tuple[int, int]]]:
+    """Clicked and shown of every item on each of the 8 days that end with this one; zeros are left out."""
+    last = [row for row in rows if day - 8 < row.time_ms // DAY_MS <= day]
+    buckets: dict[int, dict[int, tuple[int, int]]] = {}
+    for today in range(day - 7, day + 1):
+        counters = item_counters([row for row in last if row.time_ms // DAY_MS == today])
+        for item, (clicked, shown, _) in counters.items():
+            buckets.setdefault(item, {})[today] = (clicked, shown)
+    return buckets
 
 
 class Partition:
@@ -321,6 +335,15 @@ class Partition:
         self.spared += len(one_by_one) - len(told)
         return told
 
+    def change_gate(self, rules: Rules) -> None:
+        """Put other rules in force; what is estimated stays as it is until the next day."""
+        gate, (low, high) = self.gate, self.gate.bounds
+        if rules.ignore_repeats != gate.rules.ignore_repeats:
+            for life in gate.lives.values():
+                life.repeats = []
+        gate.rules, gate.bounds = rules, (rules.blocks_min or low, rules.blocks_max or high)
+        self.sessions.rules = replace(self.sessions.rules, hold=rules.mode == "session")
+
     def counts(self) -> Counter[str]:
         """All counters, by name."""
         counts = self.sessions.counts + self.gate.counts
@@ -332,5 +355,7 @@ class Partition:
         return {user: life.moves for user, life in self.gate.lives.items() if life.moves > 0}
 
     def ledgers(self) -> dict[int, list[Entry]]:
-        """The ledgers that hold something."""
-        return {user: life.ledger for user, life in self.gate.lives.items() if life.ledger}
+        """The ledgers that hold something; nobody asks again whether an added block has moved its user's row."""
+        ledgers = {user: life.ledger for user, life in self.gate.lives.items() if life.ledger}
+        return {user: [replace(entry, moved=entry.moved or entry.sign == 1) for entry in ledger]
+                for user, ledger in ledgers.items()}  # fmt: skip

@@ -2,24 +2,26 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from tests import naive_gate, naive_sessions
-from tests.naive_gate import Decision, Entry, Row
-from tests.naive_sessions import Block, Erased, Event, Expired, NewDay, Op, SessionEnd, Weighted
 from saros.core import counts as c
 from saros.core import settle, users
 from saros.core.events import KINDS, Events
 from saros.core.gate import DECISIONS, MODES, GateRules
-from saros.core.items import Items
+from saros.core.fold import buckets_at
+from saros.core.items import DAYS, Items
 from saros.core.jit import I64, U16, U64
 from saros.core.learner import Batch, Learner
-from saros.core.ledger import NIL
-from saros.core.rows import live_rows
+from saros.core.ledger import ENTRIES, NIL
+from saros.core.rows import ONE, live_rows
 from saros.core.sessions import RULES, Pool, SessionRules
 from saros.core.step import live_step
-from saros.core.timeline import BLOCK, ERASED, EXPIRED, NEW_DAY, SESSION_END
+from saros.core.timeline import BLOCK, ERASED, EXPIRED, NEW_DAY, SESSION_END, Closed
+from tests import naive_gate, naive_sessions
+from tests.naive_gate import Decision, Entry, Partition, Row, item_buckets, item_counters
+from tests.naive_sessions import DAY_MS, Block, Erased, Event, Expired, NewDay, Op, SessionEnd, Weighted
 
 STEP_COUNTERS = ("clamped", "non_finite", "far")  # the step's own; the twin knows nothing of them
 _FLAGS = ("RESET", "SCORE", "ADD", "MOVE", "STORED")  # KEEP tells the step where to write, not what to do
@@ -98,17 +100,19 @@ class Run:
         self.learner.accept(batch)
         self._counts += batch.counts
         self.progressive = batch.progressive
-        self.ops += self._closed()
+        self.ops += self.told_by(self.learner._closed)
+        lives = self._lives.copy()
         rows = self._told(batch)
+        self._decide(lives, rows)
         self.rows += rows
         return rows
 
     def _user(self, slot: int) -> int:
         return int(self.learner.users.arrays.keys[slot])
 
-    def _closed(self) -> list[Op]:
+    def told_by(self, closed: Closed) -> list[Op]:
         """What `feed` told the gate; where repeats are ignored, the gate has taken them out of the blocks."""
-        closed, ops = self.learner._closed, list[Op]()
+        ops: list[Op] = []
         for row in range(int(closed.used[0])):
             op, time, first = int(closed.op[row]), int(closed.time_ms[row]), int(closed.start[row])
             if op == NEW_DAY:
@@ -135,6 +139,7 @@ class Run:
                 user,
                 self._lives[user],
                 int(blocks.number[b]),
+                int(blocks.time_ms[b]),
                 int(blocks.sign[b]),
                 DECISIONS[blocks.decision[b]],
                 flags,
@@ -142,10 +147,20 @@ class Run:
                 _pairs(blocks.items, blocks.weights, middle, int(blocks.positives[b])),
             )
             rows.append(row)
-            if "SCORE" in flags:
-                self.decisions.append(Decision(user, row.life, row.number, row.decision))
             self._lives[user] += "RESET" in flags
         return rows
+
+    def _decide(self, lives: Counter[int], rows: Sequence[Row]) -> None:
+        """Note the gate's word on each block; that the item table is full is found out later, when rows are told."""
+        closed, decided = self.learner._closed, self.learner._decided
+        refused = {(row.user, row.life, row.number) for row in rows if row.decision == "items_full"}
+        for r in range(int(closed.used[0])):
+            op, user = int(closed.op[r]), self._user(closed.user[r])
+            if op == BLOCK:
+                block, word = (user, lives[user], int(decided.number[r])), DECISIONS[decided.decision[r]]
+                fresh = word == "learn" or self.learner.gate_rules.mode == MODES["shadow"]
+                self.decisions.append(Decision(*block, "items_full" if fresh and block in refused else word))
+            lives[user] += op in (ERASED, EXPIRED)
 
     def counts(self) -> Counter[str]:
         """The counters that the twin has too, zeros left out."""
@@ -181,10 +196,9 @@ class Run:
                     int(ledger.number[entry]),
                     int(ledger.time_ms[entry]),
                     int(ledger.sign[entry]),
-                    bool(ledger.moved[entry]),
+                    bool(ledger.moved[entry] or ledger.sign[entry] == 1),
                     _pairs(ledger.items, ledger.weights, first, negatives),
                     _pairs(ledger.items, ledger.weights, first + negatives, int(ledger.positives[entry])),
-                    bytes=0,
                 )
             )
             entry = int(ledger.following[entry])
@@ -201,12 +215,65 @@ class Run:
         rows = {item: counters[slot].tolist() for item, slot in self.item_slots().items()}
         return {item: (row[0], row[1], row[2]) for item, row in rows.items() if any(row)}
 
+    def item_buckets(self, day: int) -> dict[int, dict[int, tuple[int, int]]]:
+        """Clicked and shown of every item by day, read at a day that no folded day lies beyond; zeros are left out."""
+        clicked, shown = buckets_at(self.learner.items.arrays, day)
+        buckets = {}
+        for item, slot in self.item_slots().items():
+            days = {day - age: (int(clicked[slot, age]), int(shown[slot, age])) for age in range(DAYS)}
+            buckets[item] = {day: counts for day, counts in days.items() if any(counts)}
+        return {item: days for item, days in buckets.items() if days}
+
+    def totals(self) -> tuple[int, int]:
+        """Clicked and shown, over all items."""
+        return int(self.learner.items.arrays.totals[0]), int(self.learner.items.arrays.totals[1])
+
     def item_rows(self) -> dict[int, list[int]]:
         """The row of every item, on the grid."""
         rows = self.learner.items.arrays.rows
         return {item: rows[slot].tolist() for item, slot in self.item_slots().items()}
 
+    def folded(self) -> dict[int, list[int]]:
+        """What the items' rows ought to be: where they start, and on top what stands added in the ledgers."""
+        ledger, rules = self.learner.ledger.arrays, self.learner.items.rules
+        keys = list(self.item_slots())
+        start = Items(rules, max(1, len(keys)))
+        slots = start.intern(np.array(keys, np.uint64))
+        rows = {key: start.arrays.rows[slot].astype(np.int64) for key, slot in zip(keys, slots, strict=True)}
+        for entry in np.flatnonzero(ledger.sign[: ledger.used[ENTRIES]] == 1):
+            first = ledger.start[entry]
+            for k in range(first, first + ledger.negatives[entry] + ledger.positives[entry]):
+                moved = ledger.coefs[k] * (ledger.rows[entry] * np.float32(ONE))
+                rows[int(ledger.items[k])] += np.rint(moved).astype(np.int64)
+        return {key: row.tolist() for key, row in rows.items()}
+
     def user_rows(self) -> dict[int, bytes]:
         """The row of every user, to the bit."""
         rows = self.learner.users.arrays.rows
         return {user: rows[slot].tobytes() for user, slot in self.slots.items()}
+
+
+def told_alike(rows: Sequence[Row]) -> list[Row]:
+    """Rows for a comparison: whether a block that has lost all its clicks is said to be scored makes no difference."""
+    return [row if row.positives else replace(row, flags=row.flags - {"SCORE"}) for row in rows]
+
+
+def compare(run: Run, twin: Partition) -> None:
+    """Assert that the core and its twin have come to the same, in everything that both know."""
+    mode = twin.gate.rules.mode
+    # A shadow ends ledgers without taking back: what that is called is nobody's concern.
+    counts, expected = run.counts(), +twin.counts()
+    for name in ("vested",) if mode == "shadow" else ():
+        del counts[name], expected[name]
+    assert counts == expected
+    assert run.decisions == twin.gate.decisions
+    assert run.bounds() == twin.gate.bounds
+    assert run.ledgers() == twin.ledgers()
+    assert run.moves() == twin.moves()
+    assert run.pending() == twin.sessions.pending()
+    counters = item_counters(twin.rows)
+    assert run.item_counters() == counters
+    assert run.totals() == (sum(n[0] for n in counters.values()), sum(n[1] for n in counters.values()))
+    day = max((row.time_ms // DAY_MS for row in twin.rows), default=0)
+    assert run.item_buckets(day) == item_buckets(twin.rows, day)
+    assert np.isfinite(run.progressive).all()

@@ -260,7 +260,7 @@ def _largest_errors(first: int, count: int, errors: F64) -> None:
 
 
 def test_exp32_keeps_its_promise() -> None:
-    errors, worst = np.zeros(2), 0.0
+    errors = np.zeros(2)
     # Every exponent from 2^-30 to 80, both signs, and densely where the rounding of n changes.
     for sign in (0, 1 << 31):
         for top in range(0x30800000, 0x42A00000, 1 << 16):
@@ -268,7 +268,6 @@ def test_exp32_keeps_its_promise() -> None:
         for x in (0.0, 80.0, 0.34657359, 1.0, 79.7):
             bits = int(np.float32(x).view(np.uint32))
             _largest_errors(sign | max(0, bits - 20_000), 20_001 if bits else 1, errors)
-    worst = errors[0]
-    # Within 2 units in the last place: at most 2 · 2^-23 of the value.
-    assert 0 < worst < 2 * 2.0**-23, (worst, errors[1])
+    # It says 2 units in the last place; over all float32 in its range it was 0.99 of one, 8.23e-8 of the value.
+    assert 7e-8 < errors[0] < 8.3e-8, errors
     assert exp32(np.float32(0.0)) == 1.0, "equal scores stay equal to the prior alone"

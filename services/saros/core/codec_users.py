@@ -5,7 +5,7 @@ k: day slot k is not 0), bytes u8, day i32, clock i64, session u64, number i32, 
 buckets in use i32 each, the ledger bytes in use i32, ring and repeats u32 (oldest first), negatives, carried and
 clicked u64, and, where a flag says so, the weights u16 of negatives and carried.
 
-A user's row is no part of its state: it is d float32 as they stand. A ring is written from its oldest id on, so two
+A user's row is no part of its state: it is d float32 as they stand. A ring is written from its oldest entry on, so two
 states that behave alike have the same bytes.
 """
 
@@ -96,15 +96,16 @@ def _user_size(mask: int, ring: int, repeats: int, pending: int, clicked: int, w
 
 
 @kernel
-def _measure_users(users: UserArrays, slots: I32, negatives_max: int, starts: I64) -> None:
+def _measure_users(users: UserArrays, slots: I32, rules: SessionRules, starts: I64) -> None:
     """Fill starts [n + 1] with where each user's bytes begin."""
     for k in range(slots.shape[0]):
         user = slots[k]
         head = users.head[user]
         mask = _mask(users, user, BUCKETS) | (_mask(users, user, BYTES) << 8)
         repeats = min(users.gate[user, REPEAT], REPEAT_SIZE)
-        pending, weighted = head[NEGATIVES] + head[CARRIED], _weighted(users, user, negatives_max)
-        starts[k + 1] = starts[k] + _user_size(mask, _ring_size(users, user), repeats, pending, head[CLICKED], weighted)
+        pending, weighted = head[NEGATIVES] + head[CARRIED], _weighted(users, user, rules.negatives_max)
+        clicked, ring = min(head[CLICKED], rules.clicked_max), _ring_size(users, user)
+        starts[k + 1] = starts[k] + _user_size(mask, ring, repeats, pending, clicked, weighted)
 
 
 @kernel
@@ -122,13 +123,14 @@ def _write_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, a
     first, weighted = rules.negatives_max, _weighted(users, user, rules.negatives_max)
     flags = (head[FLAGS] & (OPEN | RUN_DONE)) | (WEIGHTED if weighted else 0)
     ring, repeats = _ring_size(users, user), min(gate[REPEAT], REPEAT_SIZE)
+    clicked = min(head[CLICKED], rules.clicked_max)
     at = put(buffer, at, np.uint64(VERSION), 1)
     at = put(buffer, at, np.uint64(flags), 1)
     at = put(buffer, at, np.uint64(ring), 1)
     at = put(buffer, at, np.uint64(repeats), 1)
     at = put(buffer, at, np.uint64(head[NEGATIVES]), 2)
     at = put(buffer, at, np.uint64(head[CARRIED]), 2)
-    at = put(buffer, at, np.uint64(head[CLICKED]), 2)
+    at = put(buffer, at, np.uint64(clicked), 2)
     at = put(buffer, at, np.uint64(_mask(users, user, BUCKETS)), 1)
     at = put(buffer, at, np.uint64(_mask(users, user, BYTES)), 1)
     at = put(buffer, at, np.uint64(gate[DAY]), 4)
@@ -148,7 +150,8 @@ def _write_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, a
         at = put(buffer, at, np.uint64(users.repeats[user, (gate[REPEAT] - repeats + k) % REPEAT_SIZE]), 4)
     at = _put_set(buffer, at, users, user, 0, head[NEGATIVES])
     at = _put_set(buffer, at, users, user, first, head[CARRIED])
-    at = _put_set(buffer, at, users, user, first + rules.carried_max + 1, head[CLICKED])
+    for k in range(head[CLICKED] - clicked, head[CLICKED]):
+        at = put(buffer, at, users.sets[user, first + rules.carried_max + 1 + k % rules.clicked_max], 8)
     if weighted:
         for k in range(head[NEGATIVES]):
             at = put(buffer, at, np.uint64(users.weights[user, k]), 2)
@@ -167,7 +170,7 @@ def _write_users(users: UserArrays, slots: I32, rules: SessionRules, buffer: U8,
 def pack_users(users: UserArrays, slots: I32, rules: SessionRules) -> tuple[U8, I64]:
     """Return the states of the given users in one buffer, and where each begins (n + 1 offsets)."""
     starts = np.zeros(len(slots) + 1, np.int64)
-    _measure_users(users, slots, rules.negatives_max, starts)
+    _measure_users(users, slots, rules, starts)
     buffer = np.zeros(int(starts[-1]), np.uint8)
     _write_users(users, slots, rules, buffer, starts)
     return buffer, starts

@@ -201,7 +201,7 @@ def _sort_out_repeats(closed: Closed, row: int, users: UserArrays, rules: GateRu
     user, left = closed.user[row], 0
     first = closed.start[row] + closed.negatives[row]
     for k in range(first, first + closed.positives[row]):
-        mark = np.uint32(closed.items[k] >> np.uint64(32))
+        mark = np.uint32(closed.items[k] ^ (closed.items[k] >> np.uint64(32)))
         known = False
         for place in range(min(users.gate[user, REPEAT], REPEAT_SIZE)):
             known |= users.repeats[user, place] == mark

@@ -41,6 +41,11 @@ def fast_kernel(function: _Kernel) -> _Kernel:
     return cast(_Kernel, numba.njit(**_OPTIONS, fastmath=_REORDER)(function))
 
 
+def inline_kernel(function: _Kernel) -> _Kernel:
+    """Compile into each caller: for small pieces of a hot loop, whose arguments would cost more than their work."""
+    return cast(_Kernel, numba.njit(**_OPTIONS, inline="always")(function))
+
+
 def allocating_kernel(function: _Kernel) -> _Kernel:
     """Compile a kernel that makes arrays of its own; not for hot paths."""
     return cast(_Kernel, numba.njit(**{**_OPTIONS, "_nrt": True})(function))

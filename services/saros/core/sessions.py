@@ -22,8 +22,8 @@ import numpy as np
 from saros.core import counts as c
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, POSITIVE, TICK, WEIGHT_ONE, Events
 from saros.core.ids import splitmix64
-from saros.core.jit import I64, U64, as_int, kernel
-from saros.core.pending import append, find, take_out
+from saros.core.jit import I64, U64, as_int, inline_kernel, kernel
+from saros.core.pending import append, find, has, remember_click, take_out
 from saros.core.timeline import (
     BLOCK,
     ERASED,
@@ -106,7 +106,7 @@ def check_rules(rules: SessionRules) -> None:
         raise ValueError("the gate's session mode needs sessions that end: give a session gap above 0")
 
 
-@kernel
+@inline_kernel
 def _copy(f: Feed, user: int, first: int, count: int) -> None:
     """Copy a pending set to the end of the output's items."""
     at = f.closed.used[1]
@@ -116,7 +116,7 @@ def _copy(f: Feed, user: int, first: int, count: int) -> None:
     f.closed.used[1] = at + count
 
 
-@kernel
+@inline_kernel
 def _close(f: Feed, user: int, keep: bool) -> None:
     """Close a block of the pending negatives and carried clicks; `keep` leaves the negatives for the next one."""
     head = f.users.head
@@ -135,40 +135,41 @@ def _close(f: Feed, user: int, keep: bool) -> None:
         watch(f.timeline, f.users, user, head[user, CLOCK] + f.rules.gap_ms)
 
 
-@kernel
+@inline_kernel
 def _join(f: Feed, user: int, item: np.uint64, weight: int) -> bool:
     """Add an item to the pending negatives, once; under `authors` the first one after a click starts a new run."""
     head = f.users.head
     if head[user, FLAGS] & RUN_DONE:
         head[user, FLAGS] &= ~RUN_DONE
         head[user, NEGATIVES] = 0
-    if find(f.users, user, 0, head[user, NEGATIVES], item) >= 0:
+    if has(f.users, user, 0, head[user, NEGATIVES], item):
         f.counts[c.SHOWN_AGAIN] += 1
         return False
     f.counts[c.NEGATIVES_CAPPED] += append(f.users, user, 0, NEGATIVES, f.rules.negatives_max, item, weight)
     return True
 
 
-@kernel
+@inline_kernel
 def _show(f: Feed, user: int, item: np.uint64) -> bool:
     """Let a shown item join the pending negatives, unless it was clicked in this session; True if it did."""
     head, first = f.users.head, f.rules.negatives_max
     f.counts[c.SHOWN] += 1
-    clicked = find(f.users, user, first + f.rules.carried_max + 1, head[user, CLICKED], item) >= 0
-    if clicked or find(f.users, user, first, head[user, CARRIED], item) >= 0:
+    clicks = min(head[user, CLICKED], f.rules.clicked_max)
+    clicked = has(f.users, user, first + f.rules.carried_max + 1, clicks, item)
+    if clicked or has(f.users, user, first, head[user, CARRIED], item):
         f.counts[c.SHOWN_CLICKED] += 1
         return False
     return _join(f, user, item, WEIGHT_ONE)
 
 
-@kernel
+@inline_kernel
 def _dislike(f: Feed, user: int, item: np.uint64, weight: int) -> bool:
     """Explicit negative feedback joins the pending negatives even if the item was clicked before."""
     head, first = f.users.head, f.rules.negatives_max
     f.counts[c.SHOWN] += 1
     carried = find(f.users, user, first, head[user, CARRIED], item)
     if carried >= 0:
-        take_out(f.users, user, first, head[user, CARRIED], carried, True)
+        take_out(f.users, user, first, head[user, CARRIED], carried)
         head[user, CARRIED] -= 1
         f.counts[c.CARRIED_RETRACTED] += 1
     pending = -1 if head[user, FLAGS] & RUN_DONE else find(f.users, user, 0, head[user, NEGATIVES], item)
@@ -177,7 +178,7 @@ def _dislike(f: Feed, user: int, item: np.uint64, weight: int) -> bool:
     return _join(f, user, item, weight)
 
 
-@kernel
+@inline_kernel
 def _draw(f: Feed, user: int, clicked: np.uint64) -> int:
     """Draw the user's one negative from (seed, user): an index into the pool that is not the clicked item, or -1."""
     if user + 1 >= f.pool.start.shape[0]:
@@ -195,18 +196,17 @@ def _draw(f: Feed, user: int, clicked: np.uint64) -> int:
     return -1
 
 
-@kernel
+@inline_kernel
 def _click(f: Feed, user: int, item: np.uint64, weight: int) -> None:
     """A click takes its item out of the pending negatives and closes a block if any are left."""
     users, head, first = f.users, f.users.head, f.rules.negatives_max
     pending = find(users, user, 0, head[user, NEGATIVES], item)
     if pending >= 0:
-        take_out(users, user, 0, head[user, NEGATIVES], pending, True)
+        take_out(users, user, 0, head[user, NEGATIVES], pending)
         head[user, NEGATIVES] -= 1
         f.counts[c.NEGATIVES_CLICKED] += 1
     clicked = first + f.rules.carried_max + 1
-    if find(users, user, clicked, head[user, CLICKED], item) < 0:
-        f.counts[c.CLICKED_CAPPED] += append(users, user, clicked, CLICKED, f.rules.clicked_max, item, 0)
+    f.counts[c.CLICKED_CAPPED] += remember_click(users, user, clicked, f.rules.clicked_max, item)
     f.counts[c.CARRIED] += 1
     again = find(users, user, first, head[user, CARRIED], item)
     closes = head[user, NEGATIVES] > 0
@@ -233,7 +233,7 @@ def _click(f: Feed, user: int, item: np.uint64, weight: int) -> None:
     _close(f, user, False)
 
 
-@kernel
+@inline_kernel
 def _forget_pending(f: Feed, user: int, negatives: int, carried: int) -> None:
     """Drop a user's pending sets, counted under the two given names; a run that was used is not lost."""
     head = f.users.head
@@ -246,7 +246,7 @@ def _forget_pending(f: Feed, user: int, negatives: int, carried: int) -> None:
     head[user, FLAGS] &= ~RUN_DONE
 
 
-@kernel
+@inline_kernel
 def _start_anew(f: Feed, user: int) -> None:
     """Forget the session side of a user."""
     unwatch(f.timeline, f.users, user)
@@ -258,7 +258,7 @@ def _start_anew(f: Feed, user: int) -> None:
         f.users.ring[user, k] = 0
 
 
-@kernel
+@inline_kernel
 def _renew(f: Feed, user: int, clock: int, session: int) -> None:
     """Move the user's clock; end the session, or the user, when the jump is too long or the session id is another."""
     head = f.users.head
@@ -282,7 +282,7 @@ def _renew(f: Feed, user: int, clock: int, session: int) -> None:
         head[user, SESSION] = session
 
 
-@kernel
+@inline_kernel
 def _is_duplicate(users: UserArrays, user: int, event_id: np.uint32) -> bool:
     """True if the id is among the user's last 16."""
     found = False
@@ -291,7 +291,7 @@ def _is_duplicate(users: UserArrays, user: int, event_id: np.uint32) -> bool:
     return found and event_id != 0
 
 
-@kernel
+@inline_kernel
 def _take(f: Feed, events: Events, e: int) -> None:
     """Do what event e says to its user, whose clock has moved."""
     user, kind = events.user[e], events.kind[e]

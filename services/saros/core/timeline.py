@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core.events import DAY_MS
-from saros.core.jit import I32, I64, U8, U16, U64, copy_columns, kernel
+from saros.core.jit import I32, I64, U8, U16, U64, copy_columns, inline_kernel, kernel
 from saros.core.users import CLOCK, FLAGS, IN_HEAP, OPEN, UserArrays
 
 # What stands in `Closed.op`.
@@ -60,13 +60,13 @@ class Timeline(NamedTuple):
     user: I32
 
 
-@kernel
+@inline_kernel
 def day_of(time_ms: int) -> int:
     """Return the UTC day a time falls in."""
     return time_ms // DAY_MS
 
 
-@kernel
+@inline_kernel
 def emit(closed: Closed, op: int, user: int, time_ms: int) -> int:
     """Append a row without items and return its index."""
     row = closed.used[0]
@@ -80,7 +80,7 @@ def emit(closed: Closed, op: int, user: int, time_ms: int) -> int:
     return row
 
 
-@kernel
+@inline_kernel
 def _swap(timeline: Timeline, one: int, other: int) -> None:
     """Exchange two places of the heap."""
     deadline, key, user = timeline.deadline_ms, timeline.key, timeline.user
@@ -89,7 +89,7 @@ def _swap(timeline: Timeline, one: int, other: int) -> None:
     user[one], user[other] = user[other], user[one]
 
 
-@kernel
+@inline_kernel
 def _before(timeline: Timeline, one: int, other: int) -> bool:
     """True if the deadline at one place comes first; ties go by user key."""
     if timeline.deadline_ms[one] != timeline.deadline_ms[other]:
@@ -114,7 +114,7 @@ def _sift(timeline: Timeline, place: int) -> None:
         place = least
 
 
-@kernel
+@inline_kernel
 def watch(timeline: Timeline, users: UserArrays, user: int, deadline_ms: int) -> None:
     """Put a user with held blocks into the heap, unless it stands there; it cannot be evicted until it has left."""
     if users.head[user, FLAGS] & IN_HEAP:
@@ -127,7 +127,7 @@ def watch(timeline: Timeline, users: UserArrays, user: int, deadline_ms: int) ->
     _sift(timeline, place)
 
 
-@kernel
+@inline_kernel
 def _leave(timeline: Timeline, users: UserArrays, place: int) -> int:
     """Take the user at a place out of the heap and return it."""
     user, last = timeline.user[place], timeline.at[1] - 1

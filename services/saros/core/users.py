@@ -39,7 +39,7 @@ class UserArrays(NamedTuple):
     sets: U64  # [n, negatives + carried + 1 + clicked] pending and clicked items
     weights: U16  # [n, negatives + carried + 1]
     gate: I32  # [n, 24]
-    repeats: U32  # [n, 128 or 0] the last clicked items, upper half of the key
+    repeats: U32  # [n, 128 or 0] the last clicked items, both halves of the key xor-ed
     doom: I32  # [n] scratch of the gate
     rows: F32  # [n, d]
 
