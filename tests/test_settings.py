@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from saros.core.gate import MODES, GateRules
+from saros.core.sessions import RULE_ALGORITHM, SessionRules
+from saros.core.step import live_step, paper_step
 from saros.environment import describe, read
 from saros.errors import InputError, SarosError, SettingsError
 from saros.settings import GateSettings, Settings, load
@@ -172,7 +175,6 @@ def test_the_band_must_not_be_empty() -> None:
         "SAROS_GATE__BLOCKS_MIN=60 is above SAROS_GATE__BLOCKS_MAX=50: lower it to 50, or raise SAROS_GATE__BLOCKS_MAX"
     ]
     assert load(environ | {"SAROS_GATE__BLOCKS_MAX": "60"}).gate.blocks_max == 60
-    assert load(environ | {"SAROS_GATE__BLOCKS_MAX": "p50"}).gate.blocks_min == 60
 
 
 def test_zero_means_never() -> None:
@@ -295,3 +297,64 @@ def test_errors_are_one_tree_and_survive_pickling() -> None:
     assert str(again) == str(caught.value)
     assert (again.message, again.hint) == ("SAROS_MODEL__DIM=1 is too small", "give a whole number from 2 up to 512")
     assert str(pickle.loads(pickle.dumps(InputError("it is wet", "dry it")))) == "it is wet: dry it"
+
+
+def test_defaults_are_those_of_the_core() -> None:
+    settings = load({})
+    assert settings.gate.rules() == GateRules()
+    assert settings.session.rules() == SessionRules(ttl_ms=90 * 86_400_000)
+    assert settings.step.rules() == live_step()
+
+
+def test_settings_reach_the_core() -> None:
+    settings = load(
+        {
+            "SAROS_SESSION__RULE": "algorithm",
+            "SAROS_SESSION__GAP_S": "60",
+            "SAROS_SESSION__AHEAD_MAX_S": "7",
+            "SAROS_SESSION__SPLIT_ON_ID": "true",
+            "SAROS_GATE__MODE": "session",
+            "SAROS_GATE__OWN_ROW": "learn",
+            "SAROS_GATE__REPEAT_CLICKS": "ignore",
+            "SAROS_STEP__KIND": "paper",
+            "SAROS_STEP__LR": "0.125",
+        }
+    )
+    rules = SessionRules(RULE_ALGORITHM, gap_ms=60_000, ahead_ms=7_000, ttl_ms=90 * 86_400_000, split_on_id=True)
+    assert settings.session.rules() == rules
+    assert settings.gate.rules() == GateRules(mode=MODES["session"], own_row=True, ignore_repeats=True)
+    assert settings.step.rules() == paper_step(0.125)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "rules"),
+    [
+        ("2", "9", GateRules(blocks_min=2, blocks_max=9, percentile=0.0)),
+        ("min", "mean", GateRules(blocks_min=0, blocks_max=0, percentile=0.0)),
+        ("1", "p99.5", GateRules(percentile=99.5)),
+    ],
+)
+def test_bounds_are_numbers_or_estimates(low: str, high: str, rules: GateRules) -> None:
+    settings = load({"SAROS_GATE__BLOCKS_MIN": low, "SAROS_GATE__BLOCKS_MAX": high})
+    assert settings.gate.rules() == rules
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        (
+            {"SAROS_GATE__BLOCKS_MIN": "51"},
+            "SAROS_GATE__BLOCKS_MIN=51 is above SAROS_GATE__BLOCKS_MAX_FLOOR=50: "
+            "lower it to 50, or raise SAROS_GATE__BLOCKS_MAX_FLOOR",
+        ),
+        (
+            {"SAROS_GATE__MODE": "session", "SAROS_SESSION__GAP_S": "0"},
+            "SAROS_SESSION__GAP_S=0 never ends a session, which SAROS_GATE__MODE=session waits for: "
+            "give a number of seconds above 0, or set SAROS_GATE__MODE=immediate",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(environ)
+    assert str(caught.value) == message

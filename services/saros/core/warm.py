@@ -16,6 +16,7 @@ from saros.core.items import Items
 from saros.core.learner import Learner
 from saros.core.rows import live_rows
 from saros.core.step import live_step
+from saros.core.table import SlotTable
 
 STAGES = ("hashes and tables", "sessions and gate", "ledger and step", "fold", "bytes", "ranking metrics")
 
@@ -27,14 +28,20 @@ def warm() -> Iterator[str]:
     learner = Learner(items, live_step(), gate_rules=GateRules(blocks_max=1, mode=SESSION, ignore_repeats=True))
     users = learner.intern(keys)
     items.intern(keys[:1])
-    learner.users.table.find(keys)
+    table = SlotTable(limit=2, capacity=1)
+    table.intern(keys[:2])
+    table.intern(keys[2:])
+    slots = table.find(keys[2:])
+    table.pin(slots)
+    table.remove(slots)
     yield STAGES[0]
+    # The last user's session is still open when its state is written and read.
     events = Events.of(
-        user=np.append(np.tile(users[:1], 6), [users[1], -1]),
-        kind=[IMPRESSION, NEGATIVE, CLICK, IMPRESSION, CLICK, ERASE, CLICK, TICK],
-        items=keys[[0, 1, 2, 0, 1, 2, 2]],
-        time_ms=np.arange(1, 9) * 1000,
-        start=[0, 1, 2, 3, 5, 6, 6, 7, 7],
+        user=[*users[[0, 0, 0, 0, 1, 1]], -1],
+        kind=[IMPRESSION, NEGATIVE, CLICK, ERASE, IMPRESSION, CLICK, TICK],
+        items=keys[[0, 1, 0, 2, 0, 1, 2]],
+        time_ms=np.arange(1, 8) * 1000,
+        start=[0, 2, 3, 4, 4, 6, 7, 7],
     )
     learner.open(events.cut(0, len(events.user)))
     yield STAGES[1]
