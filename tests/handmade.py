@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests import naive_step as naive
 from saros.core import counts as c
 from saros.core.fold import SignedBlocks
 from saros.core.gate import DECISIONS, LEARN
@@ -17,6 +16,7 @@ from saros.core.scoring import PROGRESSIVE, scratch
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED, Blocks
 from saros.core.step import LIVE, StepRules, step
 from saros.core.users import MOVED, Users
+from tests import naive_step as naive
 
 WEIGHT_ONE = 4096
 ARENA = 7  # items of the first hand-made ledger entry start here, so that a forgotten offset shows
@@ -44,8 +44,8 @@ def naive_items(table: Items) -> naive.Items:
     twin = naive.Items(rules.seed, rules.dim, rules.item_scale)
     for slot in table.table.slots():
         row = [int(word) for word in arrays.rows[slot]]
-        counters = [int(arrays.counters[slot, column]) for column in (CLICKED, SHOWN, UPDATES)]
-        twin.of[int(table.table.keys[slot])] = naive.Item(row, *counters)
+        clicked, shown, updates = (int(arrays.counters[slot, column]) for column in (CLICKED, SHOWN, UPDATES))
+        twin.of[int(table.table.keys[slot])] = naive.Item(row, clicked, shown, updates)
     twin.clicked, twin.shown = int(arrays.totals[CLICKED]), int(arrays.totals[SHOWN])
     return twin
 

@@ -133,6 +133,10 @@ class Gate:
             self._end(op, life)
         return self.rows
 
+    def count(self, user: int, time_ms: int) -> int:
+        """A user's count at a time of its clock."""
+        return self._count(self.lives.get(user, _Life()), time_ms // DAY_MS)
+
     def _count(self, life: _Life, today: int) -> int:
         """The user's closed blocks in the window that ends today."""
         return sum(day > today - self.rules.window_days for day in life.days)

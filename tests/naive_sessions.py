@@ -158,7 +158,7 @@ class Sessions:
         return self.ops
 
     def _advance(self, time: int) -> None:
-        """Move the watermark: sessions whose deadline it passes end first, the earliest first, then a new day begins."""
+        """Move the watermark: sessions whose deadline it passes end, the earliest first, then a new day begins."""
         if self.watermark is not None and time <= self.watermark:
             return
         held = [(user.clock, key) for key, user in self.users.items() if user.held and user.clock is not None]

@@ -114,7 +114,9 @@ class Items:
             return
         for place, key in enumerate(block.items):
             item = self.of.setdefault(key, self.get(key))
-            item.row = [wrapped(x + sign * by) for x, by in zip(item.row, moves(block.coefs[place], block.u), strict=True)]
+            item.row = [
+                wrapped(x + sign * by) for x, by in zip(item.row, moves(block.coefs[place], block.u), strict=True)
+            ]
             item.updates += sign
             if place < block.negatives:
                 item.shown += sign
@@ -195,7 +197,7 @@ def weighted_loss(
     scores = [dot(u, v) + extra for v, extra in zip(rows, priors, strict=True)]
     pairs = [(i, j) for i in range(negatives, len(rows)) for j in range(negatives)]
     losses = [weights[i] * weights[j] * logistic_loss(scores[i] - scores[j]) for i, j in pairs]
-    return math.fsum(losses) * len(pairs) ** -exponent
+    return math.fsum(losses) / math.pow(len(pairs), exponent)
 
 
 def pulls(scores: Sequence[float], weights: Sequence[float], negatives: int, exponent: float) -> list[float]:
@@ -203,7 +205,7 @@ def pulls(scores: Sequence[float], weights: Sequence[float], negatives: int, exp
     pairs = [(i, j) for i in range(negatives, len(scores)) for j in range(negatives)]
     a = [0.0] * len(scores)
     for i, j in pairs:
-        g = len(pairs) ** -exponent * weights[i] * weights[j] * sigmoid(scores[j] - scores[i])
+        g = weights[i] * weights[j] * sigmoid(scores[j] - scores[i]) / math.pow(len(pairs), exponent)
         a[i] += g
         a[j] -= g
     return a
@@ -281,27 +283,33 @@ class Model:
         mine, base = judged(self.scores(block, u), block.negatives), judged(self.priors(block), block.negatives)
         return [1.0, *mine, *base]
 
+    def pulls(self, block: Block, u: Sequence[float]) -> list[float]:
+        """What pulls each item of the block toward u (positives) or away from it (negatives)."""
+        return pulls(self.scores(block, u), block.weights, block.negatives, self.recipe.exponent)
+
+    def coefficients(self, block: Block, u: Sequence[float]) -> list[float]:
+        """What each item of the block moves by, in units of u."""
+        found = []
+        for key, a in zip(block.items, self.pulls(block, u), strict=True):
+            item = self.items.get(key)
+            found.append(cut(rate(self.recipe.lr_item, self.recipe.decay_item, item.updates) * a, u, item.row))
+        return found
+
     def learn(self, block: Block, u: Sequence[float], *, add: bool, move: bool) -> None:
         """One SGD step: items by coef·u where `add`, the user's row by Σ a·v where `move`, all from the old values."""
-        recipe, user = self.recipe, self.users[block.user]
-        rows, scores = self.rows(block), self.scores(block, u)
-        a = pulls(scores, block.weights, block.negatives, recipe.exponent)
+        user, rows, a = self.users[block.user], self.rows(block), self.pulls(block, u)
         if add:
-            block.u = list(u)
-            for place, key in enumerate(block.items):
-                item = self.items.get(key)
-                coef = rate(recipe.lr_item, recipe.decay_item, item.updates) * a[place]
-                block.coefs.append(cut(coef, u, item.row))
+            block.u, block.coefs = list(u), self.coefficients(block, u)
             self.items.fold(block)
         if move:
-            pace = rate(recipe.lr_user, recipe.decay_user, user.moved)
+            pace = rate(self.recipe.lr_user, self.recipe.decay_user, user.moved)
             pulled = [math.fsum(a[place] * v[k] for place, v in enumerate(rows)) for k in range(len(u))]
             user.row = [max(-LIMIT, min(LIMIT, x + pace * by)) for x, by in zip(user.row, pulled, strict=True)]
             user.moved += 1
 
 
 def cut(coef: float, u: Sequence[float], row: Sequence[int]) -> float:
-    """The part of a coefficient that moves no coordinate beyond ±32, nor by more than 64; one beyond may only come back."""
+    """The part of a coefficient that moves no coordinate by more than 64, nor beyond ±32 (nor on, if it lies there)."""
     share = 1.0
     for x, word in zip(u, row, strict=True):
         move, at = coef * x, word / ONE

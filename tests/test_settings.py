@@ -70,7 +70,7 @@ LIMITS = {
     "SAROS_STEP__DECAY_USER_MOVES": ("1e-9", "0", "1e9", "1.1e9"),
     "SAROS_STEP__DECAY_ITEM_UPDATES": ("1e-9", "0", "1e9", "1.1e9"),
     "SAROS_STEP__PAIR_EXPONENT": ("1e-9", "0", "2", "2.1"),
-    "SAROS_STEP__PRIOR_STRENGTH": ("1e-9", "0", "1e9", "1.1e9"),
+    "SAROS_STEP__PRIOR_STRENGTH": ("0.001", "0.0009", "1e6", "1.1e6"),
     "SAROS_STEP__LR": ("1e-9", "0", "10", "10.1"),
 }
 
@@ -142,7 +142,7 @@ def test_limits(variable: str) -> None:
         ("SAROS_STEP__KIND", "dead", "is not one of the choices: give 'live' or 'paper'"),
         ("SAROS_STEP__LR", "fast", "is not a number: give a number above 0 up to 10"),
         ("SAROS_STEP__LR", "nan", "is not a finite number: give a number above 0 up to 10"),
-        ("SAROS_STEP__PRIOR_STRENGTH", "inf", "is not a finite number: give a number above 0 up to 1000000000"),
+        ("SAROS_STEP__PRIOR_STRENGTH", "inf", "is not a finite number: give a number from 0.001 up to 1000000"),
     ],
 )
 def test_a_wrong_value_is_refused_in_plain_words(variable: str, text: str, line: str) -> None:

@@ -213,7 +213,9 @@ class StepSettings(_Concern):
     pair_exponent: Annotated[
         float, Field(gt=0, le=2, description="A pair weighs (pairs of its block) to the power of minus this (live)")
     ] = 0.75
-    prior_strength: Annotated[_Count, Field(description="Pseudo-counts behind an item's prior (live)")] = 4.0
+    prior_strength: Annotated[
+        float, Field(ge=0.001, le=1_000_000, description="Pseudo-counts behind an item's prior (live)")
+    ] = 4.0
     lr: Annotated[_Rate, Field(description="Rate of all rows (paper)")] = 0.2
 
     def rules(self) -> "StepRules":

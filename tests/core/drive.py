@@ -1,7 +1,7 @@
 """The real learner, driven with the twin's events and read back in the twin's words."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +9,8 @@ import numpy as np
 from saros.core import counts as c
 from saros.core import settle, users
 from saros.core.events import KINDS, Events
-from saros.core.gate import DECISIONS, MODES, GateRules
 from saros.core.fold import buckets_at
+from saros.core.gate import DECISIONS, MODES, GateRules
 from saros.core.items import DAYS, Items
 from saros.core.jit import I64, U16, U64
 from saros.core.learner import Batch, Learner
@@ -106,6 +106,10 @@ class Run:
         self._decide(lives, rows)
         self.rows += rows
         return rows
+
+    def change_gate(self, rules: naive_gate.Rules) -> None:
+        """Put other gate rules in force."""
+        self.learner.change_gate(gate_rules(rules))
 
     def _user(self, slot: int) -> int:
         return int(self.learner.users.arrays.keys[slot])
@@ -235,17 +239,20 @@ class Run:
 
     def folded(self) -> dict[int, list[int]]:
         """What the items' rows ought to be: where they start, and on top what stands added in the ledgers."""
-        ledger, rules = self.learner.ledger.arrays, self.learner.items.rules
-        keys = list(self.item_slots())
-        start = Items(rules, max(1, len(keys)))
-        slots = start.intern(np.array(keys, np.uint64))
-        rows = {key: start.arrays.rows[slot].astype(np.int64) for key, slot in zip(keys, slots, strict=True)}
+        ledger, rows = self.learner.ledger.arrays, self.start_rows(self.item_slots())
         for entry in np.flatnonzero(ledger.sign[: ledger.used[ENTRIES]] == 1):
             first = ledger.start[entry]
             for k in range(first, first + ledger.negatives[entry] + ledger.positives[entry]):
                 moved = ledger.coefs[k] * (ledger.rows[entry] * np.float32(ONE))
-                rows[int(ledger.items[k])] += np.rint(moved).astype(np.int64)
-        return {key: row.tolist() for key, row in rows.items()}
+                item = int(ledger.items[k])
+                rows[item] = (np.array(rows[item]) + np.rint(moved).astype(np.int64)).tolist()
+        return rows
+
+    def start_rows(self, keys: Iterable[int]) -> dict[int, list[int]]:
+        """The rows that items start with."""
+        wanted = np.array(list(keys), np.uint64)
+        items = Items(self.learner.items.rules, max(1, len(wanted)))
+        return dict(zip(wanted.tolist(), items.arrays.rows[items.intern(wanted)].tolist(), strict=True))
 
     def user_rows(self) -> dict[int, bytes]:
         """The row of every user, to the bit."""

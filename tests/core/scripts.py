@@ -24,11 +24,13 @@ def _duration(text: str) -> int:
 def events_of(script: str) -> list[Event]:
     """The events of a script.
 
-    Steps are separated by commas. A step is a verb, its items (one letter each) and details: `user=2` (else 1), `at=-5s`
-    (the event's time, from the log's), `untimed`, `id=7`, `session=2`, `weight=2.5`, `bot`. `wait 11s` lets time pass.
+    Steps are separated by commas. A step is a verb, its items (one letter each) and details: `user=2` (else 1),
+    `at=-5s` (the event's time, from the log's), `untimed`, `id=7`, `session=2`, `weight=2.5`, `bot`. `wait 11s` lets
+    time pass. `block abc` is short for `show ab, click c`.
     """
     log_ms, events = START_MS, []
-    for step in filter(None, (step.strip() for step in script.split(","))):
+    plain = re.sub(r"block (\w+)(\w)( [^,]*)?", r"show \1\3, click \2\3", script)
+    for step in filter(None, (step.strip() for step in plain.split(","))):
         verb, *words = step.split()
         if verb == "wait":
             log_ms += _duration(words[0])
@@ -57,7 +59,7 @@ def _letters(pairs: Weighted) -> str:
 
 
 def told(ops: list[Op]) -> list[str]:
-    """Ops in short, without new days: `ac|b` is a block with its negatives and positives; users other than 1 are named."""
+    """Ops in short, without new days: `ac|b` is a block, negatives and positives; users other than 1 are named."""
     words = []
     for op in ops:
         if isinstance(op, NewDay):

@@ -50,10 +50,10 @@ def _manners() -> list[Manner]:
 _Draw = tuple[int, str, tuple[int, ...], int, Manner]  # user, kind, items, step of time, manner
 
 
-def _draws(kinds: tuple[str, ...], steps: tuple[int, ...]) -> st.SearchStrategy[_Draw]:
+def _draws(users: tuple[int, ...], kinds: tuple[str, ...], steps: tuple[int, ...]) -> st.SearchStrategy[_Draw]:
     """One event before its time is known; the simplest is a plain impression at once."""
     return st.tuples(
-        st.sampled_from(USERS),
+        st.sampled_from(users),
         st.sampled_from(kinds),
         st.sampled_from(_SLATES),
         st.sampled_from(steps),
@@ -79,16 +79,30 @@ def _stream(draws: list[_Draw], start_ms: int) -> list[Event]:
 
 
 def streams(
-    *, sizes: tuple[int, ...] = (10, 40, 80), without: tuple[str, ...] = (), days: bool = True
+    *,
+    sizes: tuple[int, ...] = (10, 40, 80),
+    users: tuple[int, ...] = USERS,
+    without: tuple[str, ...] = (),
+    days: bool = True,
 ) -> st.SearchStrategy[list[Event]]:
     """Streams of events of a few users on a few items, all of it legal, much of it odd; without `days` they are short.
 
     Left alone, hypothesis would mostly try streams of five events, in which no user comes near a bound.
     """
     kinds = tuple(kind for kind in _KINDS if kind not in without)
-    draw = _draws(kinds, _STEPS_LONG if days else _STEPS)
+    draw = _draws(users, kinds, _STEPS_LONG if days else _STEPS)
     draws = st.sampled_from(sizes).flatmap(lambda size: st.lists(draw, min_size=size // 2, max_size=size))
     return st.builds(_stream, draws, st.sampled_from(STARTS))
+
+
+def crossing(user: int, blocks: int, log_ms: int) -> list[Event]:
+    """Events that close so many blocks, or more, of items that nobody has seen."""
+    events = []
+    for k in range(blocks):
+        shown, clicked = ((1000 + 2 * k + side) << 32 | k for side in (0, 1))
+        events.append(Event(user, "impression", (shown,), log_ms, log_ms))
+        events.append(Event(user, "click", (clicked,), log_ms, log_ms))
+    return events
 
 
 def session_rules(*, hold: bool = False, ttl: bool = True) -> st.SearchStrategy[naive_sessions.Rules]:

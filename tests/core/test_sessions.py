@@ -90,7 +90,7 @@ EXAMPLES: list[tuple[str, Rules, str, list[str]]] = [
     ("a longer pause ends the session", SMALL, "click x, wait 10001ms, show b, click c", ["b|c"]),
     ("and what was clicked may be a negative again", SMALL, "click x, wait 11s, show x, click y", ["x|y"]),
     ("no gap, no end", replace(SMALL, gap_ms=0), "show a, wait 99d, click b", ["a|b"]),
-    ("late events do not turn back the clock", SMALL, "show a, wait 9s, show b, show c at=-9s, wait 9s, click d", ["abc|d"]),
+    ("late events do not turn back the clock", SMALL, "wait 9s, show a, show b at=-9s, wait 9s, click c", ["ab|c"]),
     ("nor do they end a session", SMALL, "show a, wait 30s, show b at=-30s, click c at=-20s", ["ab|c"]),
     ("an event ahead of the log counts 5 s ahead", SMALL, "show a at=1d, wait 15s, click b", ["a|b"]),
     ("no more", SMALL, "show a at=1d, wait 15001ms, click b", []),
@@ -131,7 +131,8 @@ def test_authors_draws_one_negative_for_clicks_before_any() -> None:
     pool = {1: [key_of("p"), key_of("q")], 2: [key_of("x")]}
     first, second, *later = play("click x, click y, click p, click q, show a, click z", rules, pool)
     assert (first[2:], second[2:], later) == ("x", "y", ["q|p", "p|q", "a|z"])
-    assert first[0] == second[0] and first[0] in "pq", "the draw is a function of seed and user"
+    assert first[0] == second[0], "the draw is a function of seed and user"
+    assert first[0] in "pq"
     assert play("click x user=2, click y user=2", rules, pool) == ["2:x|y"], "never the clicked item"
     draws = {play("click x", replace(rules, seed=seed), pool)[0] for seed in range(20)}
     assert draws == {"p|x", "q|x"}, "another seed draws another"

@@ -22,7 +22,15 @@ from tests.handmade import Bench, Done, Order, Twin, words
 USERS = [3, 2**64 - 5, 77]
 ITEMS = [1000 + k for k in range(8)]
 STRANGERS = [1, 2]  # items that the table has not
-WHAT = [SCORE | ADD | MOVE, SCORE | ADD | MOVE | KEEP, SCORE | MOVE, SCORE, ADD | MOVE | KEEP, ADD | STORED | KEEP, MOVE]
+WHAT = [
+    SCORE | ADD | MOVE,
+    SCORE | ADD | MOVE | KEEP,
+    SCORE | MOVE,
+    SCORE,
+    ADD | MOVE | KEEP,
+    ADD | STORED | KEEP,
+    MOVE,
+]
 
 
 def bench_of(kind: str, dim: int, seed: int = 0, rules: StepRules | None = None) -> Bench:
@@ -132,7 +140,7 @@ def test_a_batch_does_what_the_twin_does_block_by_block(
 
 def slopes(function: Callable[[list[list[float]]], float], at: list[list[float]], h: float = 1e-4) -> list[list[float]]:
     """The central differences of a function of several rows, in every coordinate."""
-    found = []
+    found: list[list[float]] = []
     for row in at:
         found.append([])
         for k, x in enumerate(row):
@@ -158,7 +166,9 @@ def test_a_step_goes_down_the_gradient_of_the_loss(
     kind: str, dim: int, seed: int, negatives: int, positives: int, weighted: bool
 ) -> None:
     rng = np.random.default_rng(seed)
-    bench = Bench(live_rows(dim), live_step() if kind == "live" else paper_step(0.3), USERS, range(negatives + positives))
+    bench = Bench(
+        live_rows(dim), live_step() if kind == "live" else paper_step(0.3), USERS, range(negatives + positives)
+    )
     bench.scatter(rng, items=0.6, users=0.6, counts=50)
     weights = rng.integers(1, 4 * 4096, negatives + positives) / 4096 if weighted else np.ones(negatives + positives)
     block = naive.Block(USERS[0], list(range(negatives + positives)), negatives, weights.tolist())
@@ -239,7 +249,7 @@ def test_scoring_changes_nothing() -> None:
     [{"lr_user": -0.1}, {"lr_item": math.nan}, {"decay_user": math.inf}, {"exponent": -1.0}, {"prior": 0.0}],
 )
 def test_rates_that_make_no_sense_are_refused(broken: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="step rates"):
+    with pytest.raises(ValueError, match="step rates|prior"):
         live_step(**broken)
 
 
@@ -250,7 +260,7 @@ def test_the_recipe_is_the_one_of_the_notes() -> None:
 
 @kernel
 def _largest_errors(first: int, count: int, errors: F64) -> None:
-    """Put the largest relative error of exp32 over float32 bit patterns [first, first + count) and its x into errors."""
+    """Put the largest relative error of exp32 over the float32 words [first, first + count), and its x, into errors."""
     for k in range(count):
         x = np.uint32(first + k).view(np.float32)
         exact = math.exp(np.float64(x))

@@ -1,7 +1,5 @@
 """saros.core.step where numbers are large: far-apart scores, rows at the limit, absurd rates. Nothing breaks."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
@@ -36,7 +34,7 @@ def put(bench: Bench, rows: I32, u: F32) -> None:
 
 
 def row_of(bench: Bench) -> F32:
-    return bench.users.arrays.rows[bench.slot_of_user[USER]]
+    return np.asarray(bench.users.arrays.rows[bench.slot_of_user[USER]])
 
 
 @settings(deadline=None)
@@ -93,7 +91,7 @@ def test_ties_count_half_however_far_other_scores_lie(kind: int) -> None:
     assert not wrong, f"{len(wrong)} of 200, such as {wrong[0]}"
 
 
-_RATES = st.floats(-30, 30).map(lambda exponent: 10.0**exponent) | st.sampled_from([0.0, 1e-30, 1e30])
+_RATES = st.floats(-30, 30).map(lambda exponent: 10.0**exponent) | st.floats(0, 300) | st.sampled_from([1e-30, 1e30])
 _WORDS = st.integers(-LIMIT, LIMIT) | st.sampled_from([LIMIT, -LIMIT, LIMIT - 1, 1 - LIMIT, LIMIT // 2, -LIMIT // 2, 0])
 _FAR_WORDS = _WORDS | st.integers(-EDGE - 1, EDGE) | st.sampled_from([EDGE, -EDGE - 1, -33 * ONE, 33 * ONE, 96 * ONE])
 _COORDINATES = st.floats(-32, 32, width=32) | st.sampled_from([32.0, -32.0, 0.0, 1e-38, -1e-44, 0.25, 16.0])
@@ -168,8 +166,15 @@ def test_rows_that_the_fold_took_beyond_32_go_no_further_and_do_no_harm(case: tu
 
 @pytest.mark.parametrize("alpha", [1e-3, 1e-10, 1e-20, 1e-30, 1e-40, 1e-50, 5e-324])
 @pytest.mark.parametrize("counters", [((3, 0), (0, 3)), ((0, 3), (3, 0)), ((0, 0), (0, 0))])
-def test_a_prior_however_weak_leaves_numbers_finite(alpha: float, counters: tuple[tuple[int, int], ...]) -> None:
-    bench = bench_of(live_step(prior=alpha), 2, 2)
+def test_a_prior_is_refused_or_leaves_numbers_finite_however_weak(
+    alpha: float, counters: tuple[tuple[int, int], ...]
+) -> None:
+    try:
+        rules = live_step(prior=alpha)
+    except ValueError:
+        assert alpha < 1e-3
+        return
+    bench = bench_of(rules, 2, 2)
     for key, pair in enumerate(counters):
         bench.items.arrays.counters[bench.slot(key), [CLICKED, SHOWN]] = pair
     bench.items.arrays.totals[:] = 3
@@ -177,17 +182,75 @@ def test_a_prior_however_weak_leaves_numbers_finite(alpha: float, counters: tupl
 
 
 @settings(deadline=None)
-@given(gap=st.floats(70, 130), alpha=st.sampled_from([1e-25, 1e-20, 1e-15]))
+@given(gap=st.floats(70, 130), alpha=st.sampled_from([1e-20, 1e-10, 1e-3, 4.0]))
 @example(gap=110.0, alpha=1e-20)
+@example(gap=90.0, alpha=1e-6)
 def test_a_strong_prior_against_a_strong_dot_product(gap: float, alpha: float) -> None:
     # The positive has the counters, the negative the dot product: the margin is the difference of two large numbers.
-    bench = bench_of(live_step(prior=alpha), 2, 2)
+    try:
+        rules = live_step(prior=alpha)
+    except ValueError:
+        assert alpha < 1e-3
+        return
+    bench = bench_of(rules, 2, 2)
     put(bench, np.array([[gap / 10 * ONE, 0], [0, 0]]).astype(np.int32), np.array([10, 0], np.float32))
-    bench.items.arrays.counters[bench.slot(0), [CLICKED, SHOWN]] = 0, 3
-    bench.items.arrays.counters[bench.slot(1), [CLICKED, SHOWN]] = 3, 0
-    bench.items.arrays.totals[:] = 3
-    order, twin = Order(block_of(2, 1), SCORE | ADD | MOVE), Twin(bench)
+    many = 2**31 - 100
+    bench.items.arrays.counters[bench.slot(0), [CLICKED, SHOWN]] = 0, many
+    bench.items.arrays.counters[bench.slot(1), [CLICKED, SHOWN]] = many, 0
+    bench.items.arrays.totals[:] = many
+    order, twin = Order(block_of(2, 1), SCORE | ADD), Twin(bench)
     scored = twin.step(order)
     done = bench.run([order])
     assert done.progressive[1, 1] == pytest.approx(scored[1], rel=1e-4, abs=1e-6)
     assert done.blocks.coefs == pytest.approx(np.array(order.block.coefs), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("negative", "positive", "u", "coef"),
+    [
+        ([0, -31.5], [0, 31.5], [-1, 1e-3], 10.0),  # the coordinate at the edge moves little
+        ([0, -31.5], [0, 31.5], [-1e-3, 1], 0.0),  # as far apart as they should be: no pull is left
+        ([0, 31.5], [0, -31.5], [1e-3, 1], 20.0),  # toward the middle there is room
+    ],
+)
+def test_a_coefficient_with_room_is_left_alone(
+    negative: list[float], positive: list[float], u: list[float], coef: float
+) -> None:
+    bench = bench_of(StepRules(PAPER, 0.0, 20.0, 0.0, 0.0, 1.0, 4.0), 2, 2)
+    put(bench, (np.array([negative, positive]) * ONE).astype(np.int32), np.array(u, np.float32))
+    done = bench.run([Order(block_of(2, 1), ADD)])
+    assert done.count("clamped") == 0
+    assert done.blocks.coefs == pytest.approx([-coef, coef], rel=0.05, abs=1e-6)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("room", [0.0, 2.0**-24, 0.3125, 5.0, 15.5, 16.5, 18.0])
+def test_a_cut_uses_the_room_there_is(sign: int, room: float) -> None:
+    # Scores tie by coordinate 0, so the pull is large; coordinate 1 of the positive (sign 1) has little room.
+    bench = bench_of(StepRules(PAPER, 0.0, 40.0, 0.0, 0.0, 1.0, 4.0), 2, 2)
+    at = sign * (32 - room)
+    rows = np.array([[-at, at], [0, 0]] if sign < 0 else [[0, 0], [-at, at]]) * ONE
+    put(bench, rows.astype(np.int32), np.array([1, 1], np.float32))
+    order, twin = Order(block_of(2, 1), ADD), Twin(bench)
+    twin.step(order)
+    wanted = order.block.coefs
+    before = bench.items.arrays.rows[[bench.slot(key) for key in range(2)]].astype(np.int64)
+    done = bench.run([order])
+    place = 0 if sign < 0 else 1
+    assert done.count("clamped") == 1
+    assert done.blocks.coefs[1 - place] == pytest.approx(wanted[1 - place], rel=1e-6), "the other one is whole"
+    assert abs(wanted[place]) == pytest.approx(room)
+    assert 0.7 * room <= abs(done.blocks.coefs[place]) <= room * (1 + 1e-6)
+    moved = bench.items.arrays.rows[bench.slot(place)] - before[place]
+    assert (np.abs(moved) <= room * ONE).all()
+    assert sign * done.blocks.coefs[place] >= 0
+
+
+def test_a_user_row_is_clamped_and_counted() -> None:
+    bench = bench_of(StepRules(PAPER, 1e6, 0.0, 0.0, 0.0, 1.0, 4.0), 3, 2)
+    put(bench, np.array([[ONE, 0, 0], [0, ONE, 0]], np.int32), np.array([0.5, 0.5, 0.5], np.float32))
+    done = bench.run([Order(block_of(2, 1), MOVE)])
+    assert row_of(bench).tolist() == [-32.0, 32.0, 0.5]
+    assert done.count("clamped") == 2
+    assert bench.users.arrays.gate[bench.slot_of_user[USER], MOVED] == 1
+    assert not bench.items.arrays.counters[:, UPDATES].any()

