@@ -68,6 +68,7 @@ class _Life:
     days: list[int] = field(default_factory=list)  # of every block it closed
     ledger: list[Entry] = field(default_factory=list)
     repeats: list[int] = field(default_factory=list)  # the last items it clicked
+    would: list[tuple[int, int]] = field(default_factory=list)  # day and bytes the ledger would hold, in a shadow
     moves: int = 0  # n_u: how often its own row has moved
 
 
@@ -99,6 +100,12 @@ _EDGES = bin_edges()
 def bin_of(count: int) -> int:
     """The bin that holds a count; the last one holds all that are higher too."""
     return next((k for k, (_, high) in enumerate(_EDGES) if count <= high), len(_EDGES) - 1)
+
+
+def _without_one(pairs: list[tuple[int, int]], gone: tuple[int, int]) -> list[tuple[int, int]]:
+    """The list without the first of these, if it is there."""
+    place = pairs.index(gone) if gone in pairs else len(pairs)
+    return pairs[:place] + pairs[place + 1 :]
 
 
 class Gate:
@@ -151,12 +158,16 @@ class Gate:
         block, left = self._without_repeats(block, life)
         word = self._word(block, life, count, left)
         if word == "over":
-            if life.ledger:
+            if life.would if self.rules.mode == "shadow" else life.ledger:
                 self.counts["crossed"] += 1
-            self._take_back(block.user, life, silent=self.rules.mode == "shadow")
+            life.would = []
+            if self.rules.mode != "shadow":
+                self._take_back(block.user, life)
         elif word == "learn":
             self._release(block.user, life)
         self._put(block, life, number, word, left)
+        if self.rules.mode != "shadow":
+            life.would = [(entry.time_ms // DAY_MS, entry.bytes) for entry in life.ledger]
 
     def _without_repeats(self, block: Block, life: _Life) -> tuple[Block, int]:
         """The block as it may teach, and how many of its clicks are new; `shadow` counts but leaves it alone."""
@@ -174,6 +185,8 @@ class Gate:
     def _word(self, block: Block, life: _Life, count: int, clicks: int) -> str:
         """The gate's word; what has left the window has left the ledger already."""
         kept = sum(entry.bytes for entry in life.ledger)
+        if self.rules.mode == "shadow":
+            kept = sum(size for _, size in life.would)
         if count > self.bounds[1]:
             return "over"
         if clicks == 0:
@@ -186,21 +199,27 @@ class Gate:
 
     def _put(self, block: Block, life: _Life, number: int, word: str, clicks: int) -> None:
         """Score the block, let it teach now if it may, and keep it if it may be added or taken back later."""
-        booked = word in ("learn", "wait", "hold")
+        would = False
+        booked, size = word in ("learn", "wait", "hold"), self._bytes(block, len(block.positives))
+        if self.rules.mode == "shadow":
+            # The ledger takes whatever is added, so that an erase finds it, as long as there is room.
+            would, booked = booked, sum(entry.bytes for entry in life.ledger) + size <= self.rules.ledger_max_bytes
         adds = word == "learn" or self.rules.mode == "shadow"
         # A block that has lost all its clicks has nothing to teach, not even to its user's own row.
         moves = adds or word == "hold" or (self.rules.own_row and clicks > 0)
         if adds and not self._admit(block.negatives, block.positives):
-            word, booked, adds, moves = "items_full", False, False, False
+            word, booked, would, adds, moves = "items_full", False, False, False, False
         self.counts[{"learn": "learned", "wait": "waited", "hold": "held"}.get(word, word)] += 1
         self.decisions.append(Decision(block.user, life.index, number, word))
         flags = {"SCORE"} | ({"ADD"} if adds else set()) | ({"MOVE"} if moves else set())
         life.moves += moves
         entry = Entry(number, block.clock_ms, int(adds), moves, block.negatives, block.positives)
-        entry.bytes = self._bytes(block, clicks)
+        entry.bytes = size
         self._tell(block.user, life, entry, int(adds), word, flags)
         if booked:
             life.ledger.append(entry)
+        if would:
+            life.would.append((block.clock_ms // DAY_MS, self._bytes(block, clicks)))
 
     def _tell(self, user: int, life: _Life, block: Entry, sign: int, word: str, flags: set[str]) -> None:
         """Tell the step what to do with a block."""
@@ -225,6 +244,7 @@ class Gate:
                 self.counts["items_full"] += 1
                 word, flags = "items_full", set()
                 life.ledger.remove(entry)
+                life.would = _without_one(life.would, (entry.time_ms // DAY_MS, entry.bytes))
             life.moves += "MOVE" in flags
             entry.sign = int("ADD" in flags)
             self._tell(user, life, entry, entry.sign, word, flags)
@@ -238,24 +258,25 @@ class Gate:
             else:
                 self.counts["vested" if entry.sign == 1 else "waiting_expired"] += 1
         life.ledger = kept
+        life.would = [(day, size) for day, size in life.would if day > today - self.rules.window_days]
 
-    def _take_back(self, user: int, life: _Life, silent: bool) -> None:
-        """End the ledger: what was added goes out again (unless silent), what waited is dropped."""
+    def _take_back(self, user: int, life: _Life, expired: bool = False) -> None:
+        """End the ledger: what was added goes out again, or is vested; what waited is dropped."""
         for entry in life.ledger:
             if entry.sign == 0:
                 self.counts["waiting_dropped"] += 1
-            elif not silent:
+            elif expired:
+                self.counts["vested"] += 1
+            else:
                 self.counts["taken_back"] += 1
                 self._tell(user, life, entry, -1, "none", set())
         life.ledger = []
 
     def _end(self, op: Erased | Expired, life: _Life) -> None:
         """Forget a user: an erase takes back what is in the window; of an expired one all that was added is vested."""
-        if isinstance(op, Expired):
-            self.counts["vested"] += sum(entry.sign for entry in life.ledger)
-        else:
+        if isinstance(op, Erased):
             self.last.pop((op.user, life.index), None)
-        self._take_back(op.user, life, silent=isinstance(op, Expired))
+        self._take_back(op.user, life, expired=isinstance(op, Expired))
         self._tell(op.user, life, Entry(len(life.days), op.clock_ms), 0, "none", {"RESET"})
         self.lives[op.user] = _Life(life.index + 1)
 

@@ -1,7 +1,7 @@
 """The real learner, driven with the twin's events and read back in the twin's words."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +25,8 @@ from tests.naive_sessions import DAY_MS, Block, Erased, Event, Expired, NewDay, 
 
 STEP_COUNTERS = ("clamped", "non_finite", "far")  # the step's own; the twin knows nothing of them
 _FLAGS = ("RESET", "SCORE", "ADD", "MOVE", "STORED")  # KEEP tells the step where to write, not what to do
+
+_ENDS: dict[int, Callable[[int, int], Op]] = {SESSION_END: SessionEnd, ERASED: Erased, EXPIRED: Expired}
 
 
 def session_rules(rules: naive_sessions.Rules) -> SessionRules:
@@ -129,7 +131,7 @@ class Run:
                 positives = _pairs(closed.items, closed.weights, middle, int(closed.positives[row]))
                 ops.append(Block(user, time, negatives, positives))
             else:
-                ops.append({SESSION_END: SessionEnd, ERASED: Erased, EXPIRED: Expired}[op](user, time))
+                ops.append(_ENDS[op](user, time))
         return ops
 
     def _told(self, batch: Batch) -> list[Row]:
@@ -261,8 +263,8 @@ class Run:
 
 
 def told_alike(rows: Sequence[Row]) -> list[Row]:
-    """Rows for a comparison: whether a block that has lost all its clicks is said to be scored makes no difference."""
-    return [row if row.positives else replace(row, flags=row.flags - {"SCORE"}) for row in rows]
+    """Rows for a comparison: with a block that has lost all its clicks the step does nothing, whatever it is told."""
+    return [row if row.positives else replace(row, flags=row.flags - {"SCORE", "MOVE"}) for row in rows]
 
 
 def compare(run: Run, twin: Partition) -> None:

@@ -67,7 +67,7 @@ BAD: list[tuple[str, Callable[[], Events], str]] = [
     ("offsets do not reach the end", lambda: with_cell("start", 5, 3), r"start must begin with 0 and end"),
     ("a short column", lambda: good()._replace(bot=np.zeros(4, np.uint8)), r"events.bot has 4 rows, not 5"),
     ("a long column", lambda: good()._replace(start=np.zeros(9, np.int64)), r"events.start has 9 rows, not 6"),
-    ("another type", lambda: good()._replace(user=np.zeros(5, np.int64)), r"events.user must be .* int32"),  # type: ignore[arg-type]
+    ("another type", lambda: good()._replace(user=np.zeros(5, np.int64)), r"events.user must be .* int32"),
     ("two dimensions", lambda: good()._replace(kind=np.ones((5, 1), np.uint8)), r"events.kind must be "),
     ("every second cell", lambda: good()._replace(kind=np.ones(10, np.uint8)[::2]), r"events.kind must be "),
 ]

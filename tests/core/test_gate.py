@@ -79,10 +79,23 @@ EXAMPLES: list[tuple[str, Rules, str, str, dict[int, str]]] = [
         {},
     ),
     # Shadow mode: the same words, but every block is added.
-    ("shadow", replace(BAND, mode="shadow"), "block ab, block cd, block ef, block gh", "wait learn learn over", {}),
+    (
+        "shadow",
+        replace(BAND, mode="shadow"),
+        "block ab, block cd, block ef, block gh",
+        "wait learn learn over",
+        {1: "+1+1+1+1"},
+    ),
     # Repeated clicks on an item.
     ("repeats may teach", BAND, "block ab, block cb", "wait learn", {1: "+1+1"}),
     ("or not", replace(BAND, ignore_repeats=True), "block ab, block cb, block de", "wait repeat learn", {1: "+1+1"}),
+    (
+        "all clicks are remembered",
+        replace(BAND, ignore_repeats=True),
+        "click x, block ay, block bx",
+        "wait repeat",
+        {1: "+0"},
+    ),
     # A full ledger: 20 bytes, 16 for the row and 24 for two items make 60 a block.
     (
         "ledger full",
@@ -126,6 +139,19 @@ def test_the_users_own_row() -> None:
     assert moves(two, session) == 1, "a held block moves it at once, one below b does not"
     assert moves(f"{two}, wait 11s, tick", session) == 2, "but does on release"
     assert moves(f"{four}, erase", learns) == 0, "an erase makes it new"
+
+
+@pytest.mark.parametrize(("others", "word"), [(127, "repeat"), (128, "learn")])
+def test_the_last_128_clicked_items_are_remembered(others: int, word: str) -> None:
+    sessions = replace(SESSIONS, rule="authors")  # every click closes a block
+    rules = Rules(blocks_max=HUGE, ignore_repeats=True)
+    run, twin = Run(sessions, rules, (1,)), Partition(sessions, rules)
+    clicks = [(k << 32 | k << 8,) for k in range(1, others + 2)]
+    events = [Event(1, "impression", (7,), 1, 1), *(Event(1, "click", item, 1, 1) for item in [*clicks, clicks[0]])]
+    run.learn(events)
+    twin.learn(events)
+    compare(run, twin)
+    assert [decision.word for decision in run.decisions] == ["learn"] * (others + 1) + [word]
 
 
 @settings(deadline=None, max_examples=200)

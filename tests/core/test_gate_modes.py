@@ -177,9 +177,7 @@ def test_a_full_item_table_refuses_blocks_whole(rules: BothRules, events: list[E
 
 @settings(deadline=None, max_examples=100)
 @given(both_rules(modes=("session",)), streams(without=("erase",)), st.integers(1, 6))
-def test_a_full_item_table_refuses_blocks_on_release_too(
-    rules: BothRules, events: list[Event], limit: int
-) -> None:
+def test_a_full_item_table_refuses_blocks_on_release_too(rules: BothRules, events: list[Event], limit: int) -> None:
     gate = replace(rules[1], items_max=limit)
     run, twin = Run(rules[0], gate, USERS), Partition(rules[0], gate)
     for event in events:

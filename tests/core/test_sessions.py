@@ -85,6 +85,12 @@ EXAMPLES: list[tuple[str, Rules, str, list[str]]] = [
         "show a, click x, show a, click y, show xy, click z",
         ["a|x", "a|y", "x|z"],
     ),
+    (
+        "a carried click is remembered anyway",
+        replace(SMALL, clicked_max=1),
+        "click x, click y, show xa, click b",
+        ["a|xyb"],
+    ),
     # Time.
     ("a pause of the gap", SMALL, "show a, wait 10s, click b", ["a|b"]),
     ("a longer pause ends the session", SMALL, "click x, wait 10001ms, show b, click c", ["b|c"]),

@@ -249,7 +249,7 @@ def test_scoring_changes_nothing() -> None:
     [{"lr_user": -0.1}, {"lr_item": math.nan}, {"decay_user": math.inf}, {"exponent": -1.0}, {"prior": 0.0}],
 )
 def test_rates_that_make_no_sense_are_refused(broken: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="step rates|prior"):
+    with pytest.raises(ValueError, match=r"step rates|prior"):
         live_step(**broken)
 
 

@@ -2,8 +2,9 @@
 
 Header of 44 bytes: version u8, flags u8, ring u8, repeats u8, negatives u16, carried u16, clicked u16, buckets u8 (bit
 k: day slot k is not 0), bytes u8, day i32, clock i64, session u64, number i32, counted i32, moved i32. Then the
-buckets in use i32 each, the ledger bytes in use i32, ring and repeats u32 (oldest first), negatives, carried and
-clicked u64, and, where a flag says so, the weights u16 of negatives and carried.
+buckets in use i32 each, the ledger bytes in use i32, where a flag says so the 8 bytes i32 that would be there but for
+`shadow`, ring and repeats u32 (oldest first), negatives, carried and clicked u64, and, where a flag says so, the
+weights u16 of negatives and carried.
 
 A user's row is no part of its state: it is d float32 as they stand. A ring is written from its oldest entry on, so two
 states that behave alike have the same bytes.
@@ -50,11 +51,13 @@ from saros.core.users import (
     RING_SIZE,
     RUN_DONE,
     SESSION,
+    WOULD,
     UserArrays,
     reset,
 )
 
 USER_HEADER = 44
+SHADOWED = 16  # a flag: the ledger would hold other bytes but for `shadow`
 _COUNT_MAX = 1024  # of any pending set
 WEIGHT_LIMIT = int(WEIGHT_MAX * WEIGHT_ONE)
 
@@ -89,10 +92,30 @@ def _weighted(users: UserArrays, user: int, negatives_max: int) -> bool:
 
 
 @kernel
-def _user_size(mask: int, ring: int, repeats: int, pending: int, clicked: int, weighted: bool) -> int:
+def _shadowed(users: UserArrays, user: int) -> bool:
+    """True if the ledger would hold other bytes but for `shadow`."""
+    differs = False
+    for k in range(8):
+        differs |= users.gate[user, WOULD + k] != users.gate[user, BYTES + k]
+    return differs
+
+
+@kernel
+def _user_size(mask: int, ring: int, repeats: int, pending: int, clicked: int, flags: int) -> int:
     """Return the length of a user's bytes; `mask` holds both bucket masks."""
     size = USER_HEADER + 4 * (ones(mask & 255) + ones(mask >> 8)) + 4 * (ring + repeats) + 8 * (pending + clicked)
-    return size + 2 * pending if weighted else size
+    return size + (2 * pending if flags & WEIGHTED else 0) + (32 if flags & SHADOWED else 0)
+
+
+@kernel
+def _flags(users: UserArrays, user: int, negatives_max: int) -> int:
+    """Return the flags of a user's bytes."""
+    flags = users.head[user, FLAGS] & (OPEN | RUN_DONE)
+    if _weighted(users, user, negatives_max):
+        flags |= WEIGHTED
+    if _shadowed(users, user):
+        flags |= SHADOWED
+    return flags
 
 
 @kernel
@@ -103,9 +126,9 @@ def _measure_users(users: UserArrays, slots: I32, rules: SessionRules, starts: I
         head = users.head[user]
         mask = _mask(users, user, BUCKETS) | (_mask(users, user, BYTES) << 8)
         repeats = min(users.gate[user, REPEAT], REPEAT_SIZE)
-        pending, weighted = head[NEGATIVES] + head[CARRIED], _weighted(users, user, rules.negatives_max)
+        pending, flags = head[NEGATIVES] + head[CARRIED], _flags(users, user, rules.negatives_max)
         clicked, ring = min(head[CLICKED], rules.clicked_max), _ring_size(users, user)
-        starts[k + 1] = starts[k] + _user_size(mask, ring, repeats, pending, clicked, weighted)
+        starts[k + 1] = starts[k] + _user_size(mask, ring, repeats, pending, clicked, flags)
 
 
 @kernel
@@ -120,8 +143,7 @@ def _put_set(buffer: U8, at: int, users: UserArrays, user: int, first: int, coun
 def _write_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, at: int) -> int:
     """Write one user's state; return where it ends."""
     head, gate = users.head[user], users.gate[user]
-    first, weighted = rules.negatives_max, _weighted(users, user, rules.negatives_max)
-    flags = (head[FLAGS] & (OPEN | RUN_DONE)) | (WEIGHTED if weighted else 0)
+    first, flags = rules.negatives_max, _flags(users, user, rules.negatives_max)
     ring, repeats = _ring_size(users, user), min(gate[REPEAT], REPEAT_SIZE)
     clicked = min(head[CLICKED], rules.clicked_max)
     at = put(buffer, at, np.uint64(VERSION), 1)
@@ -142,6 +164,9 @@ def _write_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, a
     for k in range(16):
         if gate[BUCKETS + k] != 0:
             at = put(buffer, at, np.uint64(gate[BUCKETS + k]), 4)
+    if flags & SHADOWED:
+        for k in range(8):
+            at = put(buffer, at, np.uint64(gate[WOULD + k]), 4)
     for k in range(RING_SIZE):
         event_id = users.ring[user, (head[RING] + k) % RING_SIZE]
         if event_id != 0:
@@ -152,7 +177,7 @@ def _write_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, a
     at = _put_set(buffer, at, users, user, first, head[CARRIED])
     for k in range(head[CLICKED] - clicked, head[CLICKED]):
         at = put(buffer, at, users.sets[user, first + rules.carried_max + 1 + k % rules.clicked_max], 8)
-    if weighted:
+    if flags & WEIGHTED:
         for k in range(head[NEGATIVES]):
             at = put(buffer, at, np.uint64(users.weights[user, k]), 2)
         for k in range(head[CARRIED]):
@@ -189,10 +214,10 @@ def _user_fault(buffer: U8, first: int, end: int) -> int:
         return BAD_COUNT
     pending = as_int(negatives + carried)
     mask = as_int(buffer[first + 10]) | (as_int(buffer[first + 11]) << 8)
-    if end - first != _user_size(mask, ring, repeats, pending, as_int(clicked), flags & WEIGHTED != 0):
+    if end - first != _user_size(mask, ring, repeats, pending, as_int(clicked), as_int(flags)):
         return BAD_LENGTH
     clock = as_int(get(buffer, first + 16, 8))
-    if flags & ~(OPEN | RUN_DONE | WEIGHTED) or not NEW <= clock <= TIME_MAX_MS:
+    if flags & ~(OPEN | RUN_DONE | WEIGHTED | SHADOWED) or not NEW <= clock <= TIME_MAX_MS:
         return BAD_VALUE
     if get_i32(buffer, first + 12) < 0 or get_i32(buffer, first + 40) < 0:
         return BAD_VALUE
@@ -201,6 +226,11 @@ def _user_fault(buffer: U8, first: int, end: int) -> int:
     for k in range(ones(mask & 255) + ones(mask >> 8)):
         if get_i32(buffer, first + USER_HEADER + 4 * k) <= 0:
             return BAD_VALUE
+    if flags & SHADOWED:
+        at = first + USER_HEADER + 4 * (ones(mask & 255) + ones(mask >> 8))
+        for k in range(8):
+            if get_i32(buffer, at + 4 * k) < 0:
+                return BAD_VALUE
     if flags & WEIGHTED:
         for k in range(pending):
             if not 1 <= get(buffer, end - 2 * (pending - k), 2) <= WEIGHT_LIMIT:
@@ -238,6 +268,11 @@ def _read_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, fi
     for k in range(16):
         if (buffer[first + 10 + k // 8] >> (k % 8)) & 1:
             gate[BUCKETS + k] = get_i32(buffer, at)
+            at += 4
+    for k in range(8):
+        gate[WOULD + k] = gate[BYTES + k]
+        if buffer[first + 1] & SHADOWED:
+            gate[WOULD + k] = get_i32(buffer, at)
             at += 4
     for k in range(buffer[first + 2]):
         users.ring[user, k] = get(buffer, at, 4)

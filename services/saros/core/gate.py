@@ -25,10 +25,12 @@ from saros.core.users import (
     BYTES,
     COUNTED,
     DAY,
+    MOVED,
     NUMBER,
     REPEAT,
     REPEAT_SIZE,
     UNDOOMED,
+    WOULD,
     UserArrays,
     reset_gate,
 )
@@ -77,8 +79,10 @@ class Decided(NamedTuple):
 
     decision: U8  # [n]
     number: I32  # [n] of the block; for other rows, of the next block
+    clicks: I32  # [n] positives of the block that are no repeats
     low: I32  # [n] the lowest block number in the window
     doom: I32  # [n] blocks of this user numbered so or higher will be taken back later in this batch
+    books: U8  # [n] 1: the block goes into the ledger
     clears: U8  # [n] 1: the user's ledger ends here
     release: U8  # [n] 1: what waits is added here
 
@@ -91,7 +95,7 @@ def gate_state(rules: GateRules) -> GateState:
 
 def decided(rows: int) -> Decided:
     """Return room for the answers to so many rows."""
-    dtypes = (np.uint8, np.int32, np.int32, np.int32, np.uint8, np.uint8)
+    dtypes = (np.uint8, np.int32, np.int32, np.int32, np.int32, np.uint8, np.uint8, np.uint8)
     return Decided._make(np.zeros(rows, dtype) for dtype in dtypes)
 
 
@@ -110,6 +114,12 @@ def check_rules(rules: GateRules) -> None:
         raise ValueError("percentile must be from 0 (the mean) to below 100")
     if rules.mode not in MODES.values():
         raise ValueError(f"gate mode must be one of {', '.join(MODES)}")
+
+
+@kernel
+def entry_bytes(dim: int, items: int) -> int:
+    """Return what a block of so many items costs in a ledger once it is added."""
+    return ENTRY_BYTES + 4 * dim + 12 * items
 
 
 @kernel
@@ -192,6 +202,7 @@ def _turn_day(users: UserArrays, user: int, today: int) -> None:
     for day in range(max(gate[user, DAY] + 1, today - DAYS + 1), today + 1):
         gate[user, BUCKETS + (day & (DAYS - 1))] = 0
         gate[user, BYTES + (day & (DAYS - 1))] = 0
+        gate[user, WOULD + (day & (DAYS - 1))] = 0
     gate[user, DAY] = today
 
 
@@ -247,22 +258,25 @@ def _decide_block(
     positives = closed.positives[row]
     if rules.ignore_repeats:
         positives = _sort_out_repeats(closed, row, users, rules, counts)
+    answer.clicks[row] = positives
     count = _count_block(closed, row, users, state, rules, answer)
-    size = ENTRY_BYTES + 4 * users.rows.shape[1] + 12 * (closed.negatives[row] + closed.positives[row])
-    kept = _in_window(users, user, BYTES, today, rules.window_days)
+    column, place = (WOULD if rules.mode == SHADOW else BYTES), today & (DAYS - 1)
+    size = entry_bytes(users.rows.shape[1], closed.negatives[row] + positives)
+    kept = _in_window(users, user, column, today, rules.window_days)
     if count > state.bounds[1]:
         answer.decision[row] = OVER
         if kept > 0:
-            answer.clears[row] = 1
+            answer.clears[row] = rules.mode != SHADOW
             counts[c.CROSSED] += 1
             for k in range(DAYS):
-                gate[user, BYTES + k] = 0
+                gate[user, column + k] = 0
     elif positives == 0:
         answer.decision[row] = REPEATED
     elif kept + size > rules.ledger_max_bytes:
         answer.decision[row] = LEDGER_FULL
     else:
-        gate[user, BYTES + (today & (DAYS - 1))] += size
+        gate[user, column + place] += size
+        answer.books[row] = 1
         if count < state.bounds[0]:
             answer.decision[row] = WAIT
         elif rules.mode == SESSION:
@@ -270,6 +284,16 @@ def _decide_block(
         else:
             answer.decision[row] = LEARN
             answer.release[row] = 1
+    if rules.mode == SHADOW:
+        # All is added, whatever the word on it. The ledger takes it as long as there is room: an erase must find it.
+        size = entry_bytes(users.rows.shape[1], closed.negatives[row] + closed.positives[row])
+        fits = _in_window(users, user, BYTES, today, rules.window_days) + size <= rules.ledger_max_bytes
+        answer.books[row] = fits
+        if fits:
+            gate[user, BYTES + place] += size
+    else:
+        for k in range(DAYS):
+            gate[user, WOULD + k] = gate[user, BYTES + k]
     counts[COUNTER_OF[answer.decision[row]]] += 1
 
 
@@ -279,7 +303,7 @@ def decide(closed: Closed, users: UserArrays, state: GateState, rules: GateRules
     n = closed.used[0]
     for row in range(n):
         op, user = closed.op[row], closed.user[row]
-        answer.decision[row], answer.clears[row], answer.release[row] = NONE, 0, 0
+        answer.decision[row], answer.books[row], answer.clears[row], answer.release[row] = NONE, 0, 0, 0
         answer.doom[row] = UNDOOMED
         if op == NEW_DAY:
             estimate(state, rules, day_of(closed.time_ms[row]))
@@ -295,7 +319,9 @@ def decide(closed: Closed, users: UserArrays, state: GateState, rules: GateRules
             answer.clears[row] = 1
             if op == ERASED and users.gate[user, NUMBER] > 0:
                 _tally(state, users.gate[user, DAY], users.gate[user, COUNTED], -1)
+            moved = users.gate[user, MOVED]
             reset_gate(users, user)
+            users.gate[user, MOVED] = moved  # blocks before this row are still to be learned: the step forgets it
     for row in range(n - 1, -1, -1):
         op, user = closed.op[row], closed.user[row]
         if op == NEW_DAY:
@@ -305,7 +331,7 @@ def decide(closed: Closed, users: UserArrays, state: GateState, rules: GateRules
             users.doom[user] = answer.low[row]
         elif op == EXPIRED:
             users.doom[user] = UNDOOMED
-        elif answer.clears[row] and rules.mode != SHADOW:
+        elif answer.clears[row]:
             users.doom[user] = min(users.doom[user], answer.low[row])
     for row in range(n):
         if closed.op[row] != NEW_DAY:

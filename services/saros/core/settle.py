@@ -14,16 +14,15 @@ from saros.core.fold import SignedBlocks
 from saros.core.gate import (
     COUNTER_OF,
     DAYS,
-    ENTRY_BYTES,
     HOLD,
     ITEMS_FULL,
     LEARN,
     NONE,
-    REPEATED,
     SHADOW,
     WAIT,
     Decided,
     GateRules,
+    entry_bytes,
 )
 from saros.core.items import ItemArrays, intern_item
 from saros.core.jit import F32, I32, I64, U8, U16, U64, kernel
@@ -31,7 +30,7 @@ from saros.core.ledger import ENTRIES, FREE, ITEMS, NIL, LedgerArrays, append, d
 from saros.core.rows import RowRules
 from saros.core.table import SIZE, TableArrays, probe
 from saros.core.timeline import BLOCK, ERASED, EXPIRED, NEW_DAY, Closed, day_of
-from saros.core.users import BYTES, DAY, UserArrays
+from saros.core.users import BYTES, DAY, WOULD, UserArrays
 
 # Bits of `Blocks.flags`: what the step does with a block, in this order.
 RESET = 1  # the user's row starts anew; nothing else is in such a row
@@ -174,16 +173,20 @@ def _admit(blocks: Blocks, row: int, table: TableArrays, items: ItemArrays, rows
 
 
 @kernel
-def _refuse(blocks: Blocks, row: int, gate: I32, dim: int, counts: I64) -> None:
-    """Turn an added block into one that teaches nothing, and give its ledger bytes back."""
+def _refuse(blocks: Blocks, row: int, counts: I64) -> None:
+    """Turn an added block into one that teaches nothing."""
     blocks.flags[row] &= SCORE
     blocks.sign[row], blocks.decision[row], blocks.entry[row] = 0, ITEMS_FULL, NIL
     counts[c.ITEMS_FULL] += 1
+
+
+@kernel
+def _give_back(blocks: Blocks, row: int, gate: I32, column: int, dim: int, positives: int) -> None:
+    """Give back the ledger bytes of a block that was refused after it was counted."""
     user, day = blocks.user[row], day_of(blocks.time_ms[row])
     if gate[user, DAY] - DAYS < day <= gate[user, DAY]:
-        size = ENTRY_BYTES + 4 * dim + 12 * (blocks.negatives[row] + blocks.positives[row])
-        place = BYTES + (day & (DAYS - 1))
-        gate[user, place] = max(0, gate[user, place] - size)
+        place = column + (day & (DAYS - 1))
+        gate[user, place] = max(0, gate[user, place] - entry_bytes(dim, blocks.negatives[row] + positives))
 
 
 @kernel
@@ -196,13 +199,15 @@ def _vest(ledger: LedgerArrays, user: int, low: int, counts: I64) -> None:
 
 
 @kernel
-def _take_back(blocks: Blocks, ledger: LedgerArrays, table: TableArrays, user: int, silent: bool, counts: I64) -> None:
-    """End a user's ledger: added entries go out with -1 (unless silent), waiting ones are dropped."""
+def _take_back(blocks: Blocks, ledger: LedgerArrays, table: TableArrays, user: int, expired: bool, counts: I64) -> None:
+    """End a user's ledger: what was added goes out with -1, or is vested if the user expired; what waits is dropped."""
     entry = ledger.head[user]
     while entry != NIL:
         if ledger.sign[entry] == 0:
             counts[c.WAITING_DROPPED] += 1
-        elif not silent:
+        elif expired:
+            counts[c.VESTED] += 1
+        else:
             row, at = _put_entry(blocks, ledger, table, user, entry, 0), ledger.start[entry]
             blocks.sign[row], blocks.decision[row] = -1, NONE
             for k in range(blocks.rows.shape[1]):
@@ -230,7 +235,9 @@ def _release(desk: Desk, user: int, doom: int) -> None:
         blocks.entry[row], blocks.arena[row] = entry, ledger.start[entry]
         desk.counts[c.RELEASED] += 1
         if admitted and not _admit(blocks, row, desk.table, desk.items, desk.rows, desk.items_max):
-            _refuse(blocks, row, desk.users.gate, desk.rows.dim, desk.counts)
+            _give_back(blocks, row, desk.users.gate, BYTES, desk.rows.dim, blocks.positives[row])
+            _give_back(blocks, row, desk.users.gate, WOULD, desk.rows.dim, blocks.positives[row])
+            _refuse(blocks, row, desk.counts)
             admitted = False
         if admitted and desk.keep_added:
             ledger.sign[entry] = 1
@@ -246,22 +253,26 @@ def _settle_block(desk: Desk, r: int) -> None:
     closed, decision = desk.closed, desk.decided.decision[r]
     user, number, time_ms = closed.user[r], desk.decided.number[r], closed.time_ms[r]
     doomed = number >= desk.decided.doom[r]
-    booked = decision == LEARN or decision == WAIT or decision == HOLD
+    shadow, booked = desk.gate.mode == SHADOW, desk.decided.books[r] == 1
     flags = SCORE | (CLEARED if desk.decided.clears[r] else 0)
-    if desk.gate.mode == SHADOW:
+    if shadow:
         flags |= MOVE if doomed and booked else ADD | MOVE
     elif decision == LEARN:
         flags |= MOVE if doomed else ADD | MOVE
-    elif decision == HOLD or (desk.gate.own_row and decision != REPEATED):
+    elif decision == HOLD or (desk.gate.own_row and closed.positives[r] > 0):
         flags |= MOVE
     row = _put(desk.blocks, user, number, time_ms, flags, decision)
     negatives, positives, first = closed.negatives[r], closed.positives[r], closed.start[r]
     _put_items(desk.blocks, desk.table, negatives, positives, closed.items, closed.weights, first)
     if flags & ADD and not _admit(desk.blocks, row, desk.table, desk.items, desk.rows, desk.items_max):
         desk.counts[COUNTER_OF[decision]] -= 1
-        _refuse(desk.blocks, row, desk.users.gate, desk.rows.dim, desk.counts)
+        if booked:
+            _give_back(desk.blocks, row, desk.users.gate, BYTES, desk.rows.dim, positives)
+        if decision == LEARN or decision == WAIT:
+            _give_back(desk.blocks, row, desk.users.gate, WOULD, desk.rows.dim, desk.decided.clicks[r])
+        _refuse(desk.blocks, row, desk.counts)
         return
-    waits = booked and decision != LEARN and not flags & ADD
+    waits = booked and not shadow and decision != LEARN
     if booked and (waits or flags & ADD):
         desk.blocks.flags[row] |= BOOKED
     if waits or (booked and flags & ADD and desk.keep_added):
@@ -309,8 +320,7 @@ def settle(desk: Desk, first: int) -> int:
             return r
         _vest(desk.ledger, user, decided.low[r], desk.counts)
         if decided.clears[r]:
-            silent = op == EXPIRED or (op == BLOCK and desk.gate.mode == SHADOW)
-            _take_back(desk.blocks, desk.ledger, desk.table, user, silent, desk.counts)
+            _take_back(desk.blocks, desk.ledger, desk.table, user, op == EXPIRED, desk.counts)
         elif decided.release[r]:
             _release(desk, user, decided.doom[r])
         if op == BLOCK:

@@ -23,8 +23,9 @@ RING_SIZE = 16  # event ids remembered
 
 # Columns of `gate`.
 DAY, NUMBER, COUNTED, MOVED, REPEAT = 0, 1, 2, 3, 4
-BUCKETS, BYTES = 8, 16  # the first of 8 daily buckets each: blocks closed, ledger bytes
-GATE_WIDTH = 24
+# The first of 8 daily buckets each: blocks closed, bytes in the ledger, and bytes that would be there but for `shadow`.
+BUCKETS, BYTES, WOULD = 8, 16, 24
+GATE_WIDTH = 32
 REPEAT_SIZE = 128  # clicked items remembered where repeated clicks are ignored
 UNDOOMED = np.iinfo(np.int32).max
 
@@ -38,7 +39,7 @@ class UserArrays(NamedTuple):
     ring: U32  # [n, 16] last event ids
     sets: U64  # [n, negatives + carried + 1 + clicked] pending and clicked items
     weights: U16  # [n, negatives + carried + 1]
-    gate: I32  # [n, 24]
+    gate: I32  # [n, 32]
     repeats: U32  # [n, 128 or 0] the last clicked items, both halves of the key xor-ed
     doom: I32  # [n] scratch of the gate
     rows: F32  # [n, d]
