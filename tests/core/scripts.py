@@ -2,7 +2,7 @@
 
 import re
 
-from tests.naive_sessions import DAY_MS, WEIGHT_ONE, Block, Erased, Event, Expired, NewDay, Op, SessionEnd, Weighted
+from tests.naive.sessions import DAY_MS, WEIGHT_ONE, Block, Erased, Event, Expired, NewDay, Op, SessionEnd, Weighted
 
 START_MS = 100 * DAY_MS + 1
 _KINDS = {"show": "impression", "hate": "negative", "like": "positive"}  # other verbs are kinds themselves

@@ -6,8 +6,9 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from tests import naive_gate, naive_sessions
-from tests.naive_sessions import DAY_MS, Event
+from tests.naive import gate as naive_gate
+from tests.naive import sessions as naive_sessions
+from tests.naive.sessions import DAY_MS, Event
 
 USERS = (3, (1 << 63) + 1, 1 << 40)  # keys; their order is not that of the slots they get
 ITEMS = tuple((k << 32) + 77 * k for k in (9, 2, 30, 4, 0x80000000))

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from saros.core.events import CLICK, ERASE, IMPRESSION, SLATE_MAX, TICK, TIME_MAX_MS, Events, check
 from saros.core.learner import Learner
-from tests import naive_gate, naive_sessions
 from tests.core.drive import Run, columns
 from tests.core.scripts import events_of
+from tests.naive import gate as naive_gate
+from tests.naive import sessions as naive_sessions
 
 USERS = (1, 2)
 GOOD = "show ab, click c, hate d user=2, tick, erase user=2"

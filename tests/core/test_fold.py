@@ -13,8 +13,8 @@ from saros.core.fold import SignedBlocks, buckets_at, fold, fold_buckets, fold_r
 from saros.core.items import CLICKED, DAYS, SHOWN, UPDATES, Items
 from saros.core.jit import I32
 from saros.core.rows import ONE, live_rows
-from tests import naive_step as naive
-from tests.handmade import signed_blocks, words
+from tests.core.handmade import signed_blocks, words
+from tests.naive import step as naive
 
 KEYS = [11, 12, 13, 2**64 - 1, 0]
 FAR = 64 * ONE

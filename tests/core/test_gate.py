@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from saros.core import gate as core
 from saros.core.gate import GateRules
-from tests import naive_gate, naive_sessions
 from tests.core.drive import Run, compare, told_alike
 from tests.core.scripts import events_of
 from tests.core.strategies import GAP_MS, HUGE, USERS, batches, both_rules, cuts, gate_rules, pools, streams
-from tests.naive_gate import Partition, Rules
-from tests.naive_sessions import Event
+from tests.naive import gate as naive_gate
+from tests.naive import sessions as naive_sessions
+from tests.naive.gate import Partition, Rules
+from tests.naive.sessions import Event
 
 SESSIONS = naive_sessions.Rules(gap_ms=GAP_MS)
 BAND = Rules(blocks_min=2, blocks_max=3, window_days=2)  # b = 2, B = 3

@@ -11,11 +11,11 @@ from saros.core.learner import Learner
 from saros.core.rows import live_rows
 from saros.core.step import live_step
 from saros.errors import LimitError
-from tests import naive_sessions
 from tests.core.drive import Run
 from tests.core.scripts import events_of
 from tests.core.strategies import GAP_MS, HUGE, TTL_MS
-from tests.naive_gate import Rules
+from tests.naive import sessions as naive_sessions
+from tests.naive.gate import Rules
 
 SESSIONS = naive_sessions.Rules(gap_ms=GAP_MS)
 OPEN = Rules(blocks_min=1, blocks_max=HUGE)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from saros.core import ids
 from saros.core.jit import U64
-from tests import naive_ids as naive
+from tests.naive import ids as naive
 
 WORDS = st.integers(0, 2**64 - 1)
 

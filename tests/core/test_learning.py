@@ -20,8 +20,8 @@ from saros.core.rows import ONE, RowRules, live_rows, paper_rows
 from saros.core.sessions import SessionRules
 from saros.core.step import StepRules, live_step, paper_step
 from saros.core.users import MOVED
-from tests import naive_step as naive
-from tests.handmade import naive_items, signed_blocks
+from tests.core.handmade import naive_items, signed_blocks
+from tests.naive import step as naive
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 KEYS = [(0x9E3779B97F4A7C15 * k) % 2**64 for k in range(1, 13)]  # of items

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from saros.core.jit import I64
 from saros.core.ranking import Ranking, rank
-from tests import naive_ids as naive
+from tests.naive import ids as naive
 
 # Few distinct values, so that ties are common; any float; infinities, as callers mask items with them.
 SCORES = st.sampled_from([-1.0, 0.0, 0.5, 2.0]) | st.floats(-50, 50) | st.floats(allow_nan=False)

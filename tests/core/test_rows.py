@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from saros.core.items import Items
 from saros.core.rows import ONE, RowRules, live_rows, paper_rows, row_rules, start_item, start_user
-from tests import naive_step as naive
+from tests.naive import step as naive
 
 KEYS = st.integers(0, 2**64 - 1)
 SEEDS = st.integers(0, 2**63 - 1)

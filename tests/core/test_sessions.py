@@ -11,7 +11,6 @@ from saros.core import sessions as core
 from saros.core.jit import I64
 from saros.core.sessions import Feed, SessionRules, feed
 from saros.core.timeline import OPS_PER_EVENT, Closed
-from tests import naive_gate
 from tests.core.drive import Run, columns, pool_of
 from tests.core.scripts import events_of, key_of, told
 from tests.core.strategies import (
@@ -24,7 +23,8 @@ from tests.core.strategies import (
     session_rules,
     streams,
 )
-from tests.naive_sessions import Block, Event, NewDay, Op, Rules, Sessions
+from tests.naive import gate as naive_gate
+from tests.naive.sessions import Block, Event, NewDay, Op, Rules, Sessions
 
 NO_GATE = naive_gate.Rules(blocks_max=1 << 20)
 SMALL = Rules(gap_ms=GAP_MS, ahead_ms=AHEAD_MS)

@@ -16,8 +16,8 @@ from saros.core.scoring import exp32
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED
 from saros.core.step import StepRules, live_step, paper_step
 from saros.core.users import MOVED
-from tests import naive_step as naive
-from tests.handmade import Bench, Done, Order, Twin, words
+from tests.core.handmade import Bench, Done, Order, Twin, words
+from tests.naive import step as naive
 
 USERS = [3, 2**64 - 5, 77]
 ITEMS = [1000 + k for k in range(8)]

@@ -11,8 +11,8 @@ from saros.core.rows import ONE, live_rows
 from saros.core.settle import ADD, MOVE, SCORE
 from saros.core.step import LIVE, PAPER, StepRules, live_step, paper_step
 from saros.core.users import MOVED
-from tests import naive_step as naive
-from tests.handmade import Bench, Order, Twin
+from tests.core.handmade import Bench, Order, Twin
+from tests.naive import step as naive
 
 USER = 5
 LIMIT = 32 * ONE

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from saros.core import cells
 from saros.core.jit import I32, U64, kernel
 from saros.core.table import SIZE, SlotTable, TableArrays, insert, probe
-from tests import naive_ids as naive
 from tests.core.slot_keys import EVERY_KEY, POOLS, check_cells, i32, u64
+from tests.naive import ids as naive
 
 
 @kernel

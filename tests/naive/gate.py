@@ -1,15 +1,15 @@
 """Slow, obvious twin of saros.core.gate and saros.core.settle: what the gate says to each block, and the ledgers.
 
-It takes what `naive_sessions` gives, one op at a time, as if every batch held one. What a micro-batch changes is one
-sentence, and stands in `in_one_batch`: a block that would be added and taken back within a batch is never added.
+It takes what `tests.naive.sessions` gives, one op at a time, as if every batch held one. What a micro-batch changes is
+one sentence, and stands in `in_one_batch`: a block that would be added and taken back within a batch is never added.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tests import naive_sessions
-from tests.naive_sessions import DAY_MS, Block, Erased, Event, Expired, NewDay, Op, SessionEnd, Sessions, Weighted
+from tests.naive import sessions as naive_sessions
+from tests.naive.sessions import DAY_MS, Block, Erased, Event, Expired, NewDay, Op, SessionEnd, Sessions, Weighted
 
 REPEATS_REMEMBERED = 128
 ENTRY_BYTES = 20  # of a ledger entry, before its row (4 bytes a coordinate) and its items (12 bytes each)

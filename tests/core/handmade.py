@@ -16,7 +16,7 @@ from saros.core.scoring import PROGRESSIVE, scratch
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED, Blocks
 from saros.core.step import LIVE, StepRules, step
 from saros.core.users import MOVED, Users
-from tests import naive_step as naive
+from tests.naive import step as naive
 
 WEIGHT_ONE = 4096
 ARENA = 7  # items of the first hand-made ledger entry start here, so that a forgotten offset shows
