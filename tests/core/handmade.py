@@ -14,7 +14,7 @@ from saros.core.ledger import Ledger
 from saros.core.rows import ONE, RowRules
 from saros.core.scoring import PROGRESSIVE, scratch
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED, Blocks
-from saros.core.step import LIVE, StepRules, step
+from saros.core.step import LIVE, StepRules, Work, step
 from saros.core.users import MOVED, Users
 from tests.naive import step as naive
 
@@ -123,7 +123,7 @@ class Bench:
         filled, progressive, counts = blocks.filled(), np.zeros((len(DECISIONS), len(PROGRESSIVE))), c.zeros()
         room = scratch(max(len(order.block.items) for order in orders), self.rows.dim)
         arrays = self.users.arrays, self.items.arrays, self.ledger.arrays
-        step(*arrays, filled, filled.signed(), self.rules, self.rows, room, progressive, counts)
+        step(Work(*arrays, filled, filled.signed(), self.rules, self.rows, room, progressive, counts))
         return Done(filled, progressive, counts)
 
     def scatter(self, rng: np.random.Generator, *, items: float, users: float, counts: int) -> None:

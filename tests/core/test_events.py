@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from saros.core.events import CLICK, ERASE, IMPRESSION, SLATE_MAX, TICK, TIME_MAX_MS, Events, check
+from saros.core.events import BATCH_MAX, CLICK, ERASE, IMPRESSION, SLATE_MAX, TICK, TIME_MAX_MS, Events, check
+from saros.core.jit import U8
 from saros.core.learner import Learner
 from tests.core.drive import Run, columns
 from tests.core.scripts import events_of
@@ -34,6 +35,13 @@ def with_cell(name: str, row: int, value: float) -> Events:
 def slate_of(count: int) -> Events:
     """One impression of so many items."""
     return Events.of([0], [IMPRESSION], np.arange(count), [1], start=[0, count])
+
+
+def read_only(count: int) -> U8:
+    """A column that kernels would have to be compiled for anew."""
+    column = np.zeros(count, np.uint8)
+    column.flags.writeable = False
+    return column
 
 
 def all_of(learner: Learner) -> list[NDArray[Any]]:
@@ -70,6 +78,8 @@ BAD: list[tuple[str, Callable[[], Events], str]] = [
     ("a long column", lambda: good()._replace(start=np.zeros(9, np.int64)), r"events.start has 9 rows, not 6"),
     ("another type", lambda: good()._replace(user=np.zeros(5, np.int64)), r"events.user must be .* int32"),
     ("two dimensions", lambda: good()._replace(kind=np.ones((5, 1), np.uint8)), r"events.kind must be "),
+    ("too many", lambda: good()._replace(user=np.zeros(BATCH_MAX + 1, np.int32)), r"4194305 events are too many"),
+    ("read-only", lambda: good()._replace(bot=read_only(5)), r"events.bot must be a contiguous, writeable column"),
     ("every second cell", lambda: good()._replace(kind=np.ones(10, np.uint8)[::2]), r"events.kind must be "),
 ]
 

@@ -20,6 +20,7 @@ TIME_MAX_MS = 253_402_300_799_999  # the last millisecond of the year 9999
 WEIGHT_MAX = 10.0
 WEIGHT_ONE = 4096  # weights are kept as 16-bit fixed point, in steps of 1/4096
 SLATE_MAX = 200  # items in one impression
+BATCH_MAX = 1 << 22  # events in one call
 
 
 class Events(NamedTuple):
@@ -117,6 +118,8 @@ def _fault(events: Events, users: int) -> tuple[int, int]:
 def check(events: Events, users: int) -> None:
     """Raise ValueError with the row and the reason unless `feed` can take these columns; `users` is the table size."""
     n = len(events.user)
+    if n > BATCH_MAX:
+        raise ValueError(f"{n} events are too many for one batch: cut them into batches of at most {BATCH_MAX}")
     columns: tuple[NDArray[Any], ...] = events
     for name, column, dtype in zip(Events._fields, columns, _DTYPES, strict=True):
         if column.dtype != dtype or column.ndim != 1 or not column.flags.carray:

@@ -22,7 +22,7 @@ from saros.core.ledger import ITEMS, Ledger, forget
 from saros.core.scoring import PROGRESSIVE, scratch
 from saros.core.sessions import Feed, Pool, SessionRules, feed, no_pool
 from saros.core.settle import Blocks, Desk, settle
-from saros.core.step import StepRules, step
+from saros.core.step import StepRules, Work, step
 from saros.core.timeline import Closed, new_timeline, watch, widened
 from saros.core.users import CLOCK, FLAGS, OPEN, Users
 from saros.errors import LimitError
@@ -165,7 +165,7 @@ class Learner:
                 break
             self._make_room(short)
         blocks, progressive = self._blocks.filled(), np.zeros((len(DECISIONS), len(PROGRESSIVE)))
-        step(
+        work = Work(
             self.users.arrays,
             self.items.arrays,
             self.ledger.arrays,
@@ -177,6 +177,7 @@ class Learner:
             progressive,
             self._counts,
         )
+        step(work)
         return Batch(blocks, self._counts, progressive)
 
     def _make_room(self, short: I64) -> None:

@@ -21,7 +21,7 @@ PROGRESSIVE = (
     "blocks", "loss", "accuracy", "reciprocal_rank", "base_loss", "base_accuracy", "base_reciprocal_rank",
 )  # fmt: skip
 
-EXP_MAX = 80.0  # exp32 takes numbers up to it, and down to its negative
+_EXP_MAX = 80.0  # exp32 takes numbers up to it, and down to its negative
 _SAFE_BITS = 1 << 28  # rows whose x ^ (x >> 31) stays below lie within ±16
 _SPREAD_MAX = 1e9  # of the powers in a block, for products of ratios
 _PRODUCT_MAX = 1e200  # one more factor still fits a double
@@ -29,7 +29,7 @@ _PRODUCT_MAX = 1e200  # one more factor still fits a double
 
 @kernel
 def exp32(x: np.float32) -> np.float32:
-    """exp(x) for |x| <= EXP_MAX in float32, to within one unit in the last place: libm's would be most of the step."""
+    """exp(x) for |x| <= 80 in float32, to within one unit in the last place: libm's would be most of the step."""
     n = np.rint(x * np.float32(1.4426950408889634))
     r = x - n * np.float32(0.693359375)
     r = r - n * np.float32(-2.12194440e-4)
@@ -102,12 +102,19 @@ def gather(items: ItemArrays, blocks: Blocks, b: int, rows: RowRules, prior: flo
 
 
 @kernel
-def is_close(power: F32, count: int) -> bool:
-    """True if the block's values lie close enough together for products of ratios."""
-    low, high = power[0], power[0]
+def raise_powers(s: Scratch, count: int, prior: bool) -> bool:
+    """Fill power; True if the block's scores lie close enough together for products of ratios."""
+    top, low = s.dot[0], s.dot[0]
     for k in range(1, count):
-        low, high = min(low, power[k]), max(high, power[k])
-    return low > 0.0 and high < low * np.float32(_SPREAD_MAX)
+        top, low = max(top, s.dot[k]), min(low, s.dot[k])
+    for k in range(count):
+        s.power[k] = exp32(max(np.float32(-_EXP_MAX), s.dot[k] - top))
+        if prior:
+            s.power[k] *= s.odds[k]
+    least, most = s.power[0], s.power[0]
+    for k in range(1, count):
+        least, most = min(least, s.power[k]), max(most, s.power[k])
+    return top - low < _EXP_MAX and least > 0.0 and most < least * np.float32(_SPREAD_MAX)
 
 
 @kernel

@@ -25,7 +25,7 @@ from saros.core.items import UPDATES, ItemArrays
 from saros.core.jit import F32, F64, I32, I64, fast_kernel, kernel
 from saros.core.ledger import LedgerArrays
 from saros.core.rows import ONE, RowRules, start_user
-from saros.core.scoring import BASE_LOSS, BLOCKS, EXP_MAX, LOSS, Scratch, exp32, gather, is_close, judge, judge_wide
+from saros.core.scoring import BASE_LOSS, BLOCKS, LOSS, Scratch, gather, judge, judge_wide, raise_powers
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED, Blocks
 from saros.core.users import MOVED, UserArrays
 
@@ -47,6 +47,21 @@ class StepRules(NamedTuple):
     decay_item: float
     exponent: float
     prior: float  # α; the weight of p0 in an item's prior
+
+
+class Work(NamedTuple):
+    """All that `step` reads and writes."""
+
+    users: UserArrays
+    items: ItemArrays
+    ledger: LedgerArrays
+    blocks: Blocks
+    signed: SignedBlocks  # the fold's view of the same blocks
+    rules: StepRules
+    rows: RowRules
+    scratch: Scratch
+    progressive: F64  # [decisions, 7]
+    counts: I64
 
 
 def live_step(
@@ -175,39 +190,21 @@ def _move(users: UserArrays, user: int, count: int, rules: StepRules, s: Scratch
 
 
 @kernel
-def _learn(
-    users: UserArrays,
-    items: ItemArrays,
-    ledger: LedgerArrays,
-    blocks: Blocks,
-    signed: SignedBlocks,
-    b: int,
-    rules: StepRules,
-    rows: RowRules,
-    s: Scratch,
-    progressive: F64,
-    counts: I64,
-) -> None:
+def _learn(w: Work, b: int) -> None:
     """Score, add and move for block b, as its flags say. One whose clicks were all repeats has nothing to say."""
+    blocks, ledger, rules, s = w.blocks, w.ledger, w.rules, w.scratch
     if blocks.positives[b] == 0:
         return
     user, flags, entry = blocks.user[b], blocks.flags[b], blocks.entry[b]
     for k in range(s.u.shape[0]):
-        s.u[k] = ledger.rows[entry, k] if flags & STORED else users.rows[user, k]
+        s.u[k] = ledger.rows[entry, k] if flags & STORED else w.users.rows[user, k]
     if entry >= 0 and not flags & STORED:
         for k in range(s.u.shape[0]):
             ledger.rows[entry, k] = s.u[k]
-    count = gather(items, blocks, b, rows, rules.prior, s)
-    top, low = s.dot[0], s.dot[0]
-    for k in range(1, count):
-        top, low = max(top, s.dot[k]), min(low, s.dot[k])
-    for k in range(count):
-        s.power[k] = exp32(max(np.float32(-EXP_MAX), s.dot[k] - top))
-        if rules.kind == LIVE:
-            s.power[k] *= s.odds[k]
-    close = top - low < EXP_MAX and is_close(s.power, count)
+    count = gather(w.items, blocks, b, w.rows, rules.prior, s)
+    close = raise_powers(s, count, rules.kind == LIVE)
     if flags & SCORE:
-        sums = progressive[blocks.decision[b]]
+        sums = w.progressive[blocks.decision[b]]
         sums[BLOCKS] += 1
         if close:
             judge(s.power, blocks.negatives[b], count, sums, LOSS)
@@ -220,40 +217,29 @@ def _learn(
         blocks.rows[b, k] = s.u[k]
     _coefficients(blocks, b, rules, close, s)
     if flags & ADD:
-        _add(items, blocks, signed, b, rules, s, counts)
+        _add(w.items, blocks, w.signed, b, rules, s, w.counts)
         if flags & KEEP:
             for k in range(count):
                 ledger.coefs[blocks.arena[b] + k] = blocks.coefs[blocks.start[b] + k]
     if flags & MOVE:
-        _move(users, user, count, rules, s, counts)
+        _move(w.users, user, count, rules, s, w.counts)
 
 
 @kernel
-def step(
-    users: UserArrays,
-    items: ItemArrays,
-    ledger: LedgerArrays,
-    blocks: Blocks,
-    signed: SignedBlocks,
-    rules: StepRules,
-    rows: RowRules,
-    s: Scratch,
-    progressive: F64,
-    counts: I64,
-) -> None:
-    """Do the blocks in order: reset, score, add, move, take back. `signed` is the fold's view of the same columns.
+def step(w: Work) -> None:
+    """Do the blocks in order: reset, score, add, move, take back.
 
     Item rows, counters and totals change as they go; daily buckets are folded when the batch is accepted.
     """
+    blocks = w.blocks
     for b in range(blocks.user.shape[0]):
-        flags = blocks.flags[b]
-        if flags & RESET:
-            start_user(users.rows, blocks.user[b], users.keys[blocks.user[b]], rows)
-            users.gate[blocks.user[b], MOVED] = 0
+        if blocks.flags[b] & RESET:
+            start_user(w.users.rows, blocks.user[b], w.users.keys[blocks.user[b]], w.rows)
+            w.users.gate[blocks.user[b], MOVED] = 0
         elif blocks.sign[b] < 0:
             first = blocks.start[b]
             for k in range(first, first + blocks.negatives[b] + blocks.positives[b]):
-                counts[c.FAR] += fold_row(items.rows, blocks.slots[k], blocks.coefs[k], blocks.rows[b], -1)
-            fold_counters(items, signed, b, 1)
+                w.counts[c.FAR] += fold_row(w.items.rows, blocks.slots[k], blocks.coefs[k], blocks.rows[b], -1)
+            fold_counters(w.items, w.signed, b, 1)
         else:
-            _learn(users, items, ledger, blocks, signed, b, rules, rows, s, progressive, counts)
+            _learn(w, b)
