@@ -243,3 +243,14 @@ def test_progress_keeps_silent_when_work_is_short(term: str) -> None:
 def test_progress_keeps_silent_without_a_terminal() -> None:
     answer = run(sys.executable, "-c", WORK.replace("sys.stdin.read()", "advance(2)"), "0")
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "an answer\n", "")
+
+
+@pytest.mark.timeout(600)
+def test_warm_says_how_long_it_took_and_where_the_kernels_are() -> None:
+    done = run(SCRIPT, "warm", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    answer = json.loads(done.stdout)
+    assert answer.keys() == {"seconds", "stages", "cache"}
+    assert answer["seconds"] > 0
+    assert list(Path(answer["cache"]).rglob("*.nbc")), "compiled kernels are kept there"
+    assert run(SCRIPT, "warm").stdout.startswith("kernels are ready after ")

@@ -93,7 +93,7 @@ EXAMPLES: list[tuple[str, Rules, str, str, dict[int, str]]] = [
     (
         "all clicks are remembered",
         replace(BAND, ignore_repeats=True),
-        "click x, block ay, block bx",
+        "click x, block ay, block by",
         "wait repeat",
         {1: "+0"},
     ),

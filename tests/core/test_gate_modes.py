@@ -172,7 +172,7 @@ def test_sessions_wait_for_their_end(rules: BothRules, events: list[Event], pool
 @settings(deadline=None, max_examples=150)
 @given(both_rules(modes=("immediate", "shadow")), streams(), st.integers(1, 6))
 def test_a_full_item_table_refuses_blocks_whole(rules: BothRules, events: list[Event], limit: int) -> None:
-    gate = replace(rules[1], items_max=limit, ignore_repeats=rules[1].ignore_repeats and rules[1].mode != "shadow")
+    gate = replace(rules[1], items_max=limit)
     run, twin = Run(rules[0], gate, USERS), Partition(rules[0], gate)
     for event in events:
         assert told_alike(run.learn([event])) == told_alike(twin.learn([event]))

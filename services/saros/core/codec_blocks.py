@@ -158,7 +158,7 @@ def _first_fault(buffer: U8, starts: I64, dim: int) -> tuple[int, int]:
 @kernel
 def _read(ledger: LedgerArrays, user: int, buffer: U8, starts: I64, items: U64, weights: U16) -> None:
     """Replace a user's ledger by the given blocks, which have no fault; items and weights are room for one block."""
-    entry = ledger.head[user]
+    entry = as_int(ledger.head[user])
     while entry != NIL:
         entry = drop(ledger, user, NIL, entry)
     for k in range(starts.shape[0] - 1):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.jit import F32, I32, I64, U8, U16, U64, allocating_kernel, copy_columns, kernel
+from saros.core.jit import F32, I32, I64, U8, U16, U64, as_int, copy_columns, kernel
 
 # Columns of `used`.
 FREE, ENTRIES, ITEMS, GARBAGE, LIVE = 0, 1, 2, 3, 4
@@ -64,7 +64,7 @@ class Ledger:
         """Close the gaps in the arena once they are more than half of it; only between two batches."""
         used = self.arrays.used
         if force or (used[GARBAGE] > _COMPACT_ITEMS and 2 * used[GARBAGE] > used[ITEMS]):
-            _compact(self.arrays)
+            _compact(self.arrays, np.argsort(self.arrays.start[: used[ENTRIES]]))
 
 
 def _allocate(dim: int, users: int, entries: int, items: int, used: I64) -> LedgerArrays:
@@ -89,10 +89,9 @@ def _allocate(dim: int, users: int, entries: int, items: int, used: I64) -> Ledg
     )
 
 
-@allocating_kernel
-def _compact(ledger: LedgerArrays) -> None:
-    """Move the items of live entries to the front of the arena; they lie in it in no particular order."""
-    order = np.argsort(ledger.start[: ledger.used[ENTRIES]])
+@kernel
+def _compact(ledger: LedgerArrays, order: I64) -> None:
+    """Move the items of live entries to the front of the arena; `order` sorts the entries by where theirs stand."""
     end = 0
     for k in range(order.shape[0]):
         entry = order[k]
@@ -153,7 +152,7 @@ def append(
 @kernel
 def drop(ledger: LedgerArrays, user: int, before: int, entry: int) -> int:
     """Unlink an entry, whose predecessor is `before` (or -1), free it, and return the one that followed it."""
-    following = ledger.following[entry]
+    following = as_int(ledger.following[entry])
     if before == NIL:
         ledger.head[user] = following
     else:
@@ -173,6 +172,7 @@ def drop(ledger: LedgerArrays, user: int, before: int, entry: int) -> int:
 def forget(ledger: LedgerArrays, users: I32) -> None:
     """Drop every entry of the given users: their slots go to others."""
     for k in range(users.shape[0]):
-        entry = ledger.head[users[k]]
+        user = as_int(users[k])
+        entry = as_int(ledger.head[user])
         while entry != NIL:
-            entry = drop(ledger, users[k], NIL, entry)
+            entry = drop(ledger, user, NIL, entry)

@@ -106,7 +106,7 @@ def check_rules(rules: SessionRules) -> None:
         raise ValueError("the gate's session mode needs sessions that end: give a session gap above 0")
 
 
-@inline_kernel
+@kernel
 def _copy(f: Feed, user: int, first: int, count: int) -> None:
     """Copy a pending set to the end of the output's items."""
     at = f.closed.used[1]
@@ -116,7 +116,7 @@ def _copy(f: Feed, user: int, first: int, count: int) -> None:
     f.closed.used[1] = at + count
 
 
-@inline_kernel
+@kernel
 def _close(f: Feed, user: int, keep: bool) -> None:
     """Close a block of the pending negatives and carried clicks; `keep` leaves the negatives for the next one."""
     head = f.users.head
@@ -178,7 +178,7 @@ def _dislike(f: Feed, user: int, item: np.uint64, weight: int) -> bool:
     return _join(f, user, item, weight)
 
 
-@inline_kernel
+@kernel
 def _draw(f: Feed, user: int, clicked: np.uint64) -> int:
     """Draw the user's one negative from (seed, user): an index into the pool that is not the clicked item, or -1."""
     if user + 1 >= f.pool.start.shape[0]:
@@ -233,7 +233,7 @@ def _click(f: Feed, user: int, item: np.uint64, weight: int) -> None:
     _close(f, user, False)
 
 
-@inline_kernel
+@kernel
 def _forget_pending(f: Feed, user: int, negatives: int, carried: int) -> None:
     """Drop a user's pending sets, counted under the two given names; a run that was used is not lost."""
     head = f.users.head
@@ -246,7 +246,7 @@ def _forget_pending(f: Feed, user: int, negatives: int, carried: int) -> None:
     head[user, FLAGS] &= ~RUN_DONE
 
 
-@inline_kernel
+@kernel
 def _start_anew(f: Feed, user: int) -> None:
     """Forget the session side of a user."""
     unwatch(f.timeline, f.users, user)
@@ -294,7 +294,7 @@ def _is_duplicate(users: UserArrays, user: int, event_id: np.uint32) -> bool:
 @inline_kernel
 def _take(f: Feed, events: Events, e: int) -> None:
     """Do what event e says to its user, whose clock has moved."""
-    user, kind = events.user[e], events.kind[e]
+    user, kind = as_int(events.user[e]), events.kind[e]
     if kind == ERASE:
         f.counts[c.ERASES] += 1
         emit(f.closed, ERASED, user, f.users.head[user, CLOCK])
@@ -327,7 +327,7 @@ def feed(f: Feed, events: Events, first: int) -> int:
         ceiling = events.log_ms[e] + rules.ahead_ms
         time_ms = events.time_ms[e] if events.time_ms[e] != 0 else events.log_ms[e]
         clock = min(time_ms, ceiling)
-        user = events.user[e]
+        user = as_int(events.user[e])
         if events.kind[e] == TICK:
             if clock > timeline.at[0] and not advance(timeline, users, rules.gap_ms, closed, clock):
                 return e

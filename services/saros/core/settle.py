@@ -25,7 +25,7 @@ from saros.core.gate import (
     entry_bytes,
 )
 from saros.core.items import ItemArrays, intern_item
-from saros.core.jit import F32, I32, I64, U8, U16, U64, kernel
+from saros.core.jit import F32, I32, I64, U8, U16, U64, as_int, kernel
 from saros.core.ledger import ENTRIES, FREE, ITEMS, NIL, LedgerArrays, append, drop
 from saros.core.rows import RowRules
 from saros.core.table import SIZE, TableArrays, probe
@@ -151,9 +151,9 @@ def _put_items(
 @kernel
 def _put_entry(blocks: Blocks, ledger: LedgerArrays, table: TableArrays, user: int, entry: int, flags: int) -> int:
     """Append a block of the ledger and return its row."""
-    row = _put(blocks, user, ledger.number[entry], ledger.time_ms[entry], flags, LEARN)
-    at = ledger.start[entry]
-    _put_items(blocks, table, ledger.negatives[entry], ledger.positives[entry], ledger.items, ledger.weights, at)
+    row = _put(blocks, user, as_int(ledger.number[entry]), ledger.time_ms[entry], flags, LEARN)
+    negatives, positives = as_int(ledger.negatives[entry]), as_int(ledger.positives[entry])
+    _put_items(blocks, table, negatives, positives, ledger.items, ledger.weights, ledger.start[entry])
     return row
 
 
@@ -192,7 +192,7 @@ def _give_back(blocks: Blocks, row: int, gate: I32, column: int, dim: int, posit
 @kernel
 def _vest(ledger: LedgerArrays, user: int, low: int, counts: I64) -> None:
     """End the entries that have left the window: added ones are vested, waiting ones are dropped."""
-    entry = ledger.head[user]
+    entry = as_int(ledger.head[user])
     while entry != NIL and ledger.number[entry] < low:
         counts[c.VESTED if ledger.sign[entry] == 1 else c.WAITING_EXPIRED] += 1
         entry = drop(ledger, user, NIL, entry)
@@ -201,7 +201,7 @@ def _vest(ledger: LedgerArrays, user: int, low: int, counts: I64) -> None:
 @kernel
 def _take_back(blocks: Blocks, ledger: LedgerArrays, table: TableArrays, user: int, expired: bool, counts: I64) -> None:
     """End a user's ledger: what was added goes out with -1, or is vested if the user expired; what waits is dropped."""
-    entry = ledger.head[user]
+    entry = as_int(ledger.head[user])
     while entry != NIL:
         if ledger.sign[entry] == 0:
             counts[c.WAITING_DROPPED] += 1
@@ -222,10 +222,10 @@ def _take_back(blocks: Blocks, ledger: LedgerArrays, table: TableArrays, user: i
 def _release(desk: Desk, user: int, doom: int) -> None:
     """Add what waits, in block order; a block whose row has not moved yet moves it now, doomed or not."""
     ledger, blocks = desk.ledger, desk.blocks
-    before, entry = NIL, ledger.head[user]
+    before, entry = NIL, as_int(ledger.head[user])
     while entry != NIL and ledger.waiting[user] > 0:
         if ledger.sign[entry] != 0:
-            before, entry = entry, ledger.following[entry]
+            before, entry = entry, as_int(ledger.following[entry])
             continue
         admitted = ledger.number[entry] < doom
         flags = STORED if ledger.moved[entry] else MOVE
@@ -242,7 +242,7 @@ def _release(desk: Desk, user: int, doom: int) -> None:
         if admitted and desk.keep_added:
             ledger.sign[entry] = 1
             ledger.waiting[user] -= 1
-            before, entry = entry, ledger.following[entry]
+            before, entry = entry, as_int(ledger.following[entry])
         else:
             entry = drop(ledger, user, before, entry)
 
@@ -250,8 +250,8 @@ def _release(desk: Desk, user: int, doom: int) -> None:
 @kernel
 def _settle_block(desk: Desk, r: int) -> None:
     """Put one closed block before the step and, if it waits or is kept, into the ledger."""
-    closed, decision = desk.closed, desk.decided.decision[r]
-    user, number, time_ms = closed.user[r], desk.decided.number[r], closed.time_ms[r]
+    closed, decision = desk.closed, as_int(desk.decided.decision[r])
+    user, number, time_ms = as_int(closed.user[r]), as_int(desk.decided.number[r]), closed.time_ms[r]
     doomed = number >= desk.decided.doom[r]
     shadow, booked = desk.gate.mode == SHADOW, desk.decided.books[r] == 1
     flags = SCORE | (CLEARED if desk.decided.clears[r] else 0)
@@ -262,7 +262,7 @@ def _settle_block(desk: Desk, r: int) -> None:
     elif decision == HOLD or (desk.gate.own_row and closed.positives[r] > 0):
         flags |= MOVE
     row = _put(desk.blocks, user, number, time_ms, flags, decision)
-    negatives, positives, first = closed.negatives[r], closed.positives[r], closed.start[r]
+    negatives, positives, first = as_int(closed.negatives[r]), as_int(closed.positives[r]), closed.start[r]
     _put_items(desk.blocks, desk.table, negatives, positives, closed.items, closed.weights, first)
     if flags & ADD and not _admit(desk.blocks, row, desk.table, desk.items, desk.rows, desk.items_max):
         desk.counts[COUNTER_OF[decision]] -= 1
@@ -292,11 +292,11 @@ def _has_room(desk: Desk, r: int) -> bool:
     own = closed.negatives[r] + closed.positives[r]
     rows, items = 2, own
     if desk.decided.clears[r] or (desk.decided.release[r] and ledger.waiting[closed.user[r]] > 0):
-        entry = ledger.head[closed.user[r]]
+        entry = as_int(ledger.head[closed.user[r]])
         while entry != NIL:
             rows += 1
             items += ledger.negatives[entry] + ledger.positives[entry]
-            entry = ledger.following[entry]
+            entry = as_int(ledger.following[entry])
     desk.short[0], desk.short[1], desk.short[2], desk.short[3] = rows, items, own, items
     room = desk.items.rows.shape[0] - desk.table.counters[SIZE]
     return (
@@ -313,7 +313,7 @@ def settle(desk: Desk, first: int) -> int:
     """Settle the decided rows [first, n); return n, or the row before which a column ran out of room."""
     closed, decided = desk.closed, desk.decided
     for r in range(first, closed.used[0]):
-        op, user = closed.op[r], closed.user[r]
+        op, user = closed.op[r], as_int(closed.user[r])
         if op == NEW_DAY:
             continue
         if not _has_room(desk, r):
@@ -326,5 +326,5 @@ def settle(desk: Desk, first: int) -> int:
         if op == BLOCK:
             _settle_block(desk, r)
         elif op == ERASED or op == EXPIRED:
-            _put(desk.blocks, user, decided.number[r], closed.time_ms[r], RESET | CLEARED, NONE)
+            _put(desk.blocks, user, as_int(decided.number[r]), closed.time_ms[r], RESET | CLEARED, NONE)
     return closed.used[0]

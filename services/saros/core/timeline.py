@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core.events import DAY_MS
-from saros.core.jit import I32, I64, U8, U16, U64, copy_columns, inline_kernel, kernel
+from saros.core.jit import I32, I64, U8, U16, U64, as_int, copy_columns, inline_kernel, kernel
 from saros.core.users import CLOCK, FLAGS, IN_HEAP, OPEN, UserArrays
 
 # What stands in `Closed.op`.
@@ -80,7 +80,7 @@ def emit(closed: Closed, op: int, user: int, time_ms: int) -> int:
     return row
 
 
-@inline_kernel
+@kernel
 def _swap(timeline: Timeline, one: int, other: int) -> None:
     """Exchange two places of the heap."""
     deadline, key, user = timeline.deadline_ms, timeline.key, timeline.user
@@ -89,7 +89,7 @@ def _swap(timeline: Timeline, one: int, other: int) -> None:
     user[one], user[other] = user[other], user[one]
 
 
-@inline_kernel
+@kernel
 def _before(timeline: Timeline, one: int, other: int) -> bool:
     """True if the deadline at one place comes first; ties go by user key."""
     if timeline.deadline_ms[one] != timeline.deadline_ms[other]:
@@ -114,7 +114,7 @@ def _sift(timeline: Timeline, place: int) -> None:
         place = least
 
 
-@inline_kernel
+@kernel
 def watch(timeline: Timeline, users: UserArrays, user: int, deadline_ms: int) -> None:
     """Put a user with held blocks into the heap, unless it stands there; it cannot be evicted until it has left."""
     if users.head[user, FLAGS] & IN_HEAP:
@@ -127,10 +127,10 @@ def watch(timeline: Timeline, users: UserArrays, user: int, deadline_ms: int) ->
     _sift(timeline, place)
 
 
-@inline_kernel
+@kernel
 def _leave(timeline: Timeline, users: UserArrays, place: int) -> int:
     """Take the user at a place out of the heap and return it."""
-    user, last = timeline.user[place], timeline.at[1] - 1
+    user, last = as_int(timeline.user[place]), timeline.at[1] - 1
     _swap(timeline, place, last)
     timeline.at[1] = last
     if place < last:
