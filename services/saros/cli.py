@@ -86,7 +86,7 @@ def config(as_json: _Json = False) -> None:
 def warm(as_json: _Json = False) -> None:
     """Compile the kernels, so that nothing waits for a compiler later.
 
-    They are kept on disk: about a minute the first time, a second afterwards. NUMBA_CACHE_DIR moves the place.
+    They are kept on disk: a minute or two the first time, a second afterwards. NUMBA_CACHE_DIR moves the place.
 
     Examples:
 

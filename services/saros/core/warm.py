@@ -1,6 +1,6 @@
 """Compiles every kernel by a tiny run through all of the core, so that no live batch waits for a compiler.
 
-Kernels are kept on disk, so this takes a minute once per version and machine, and a second afterwards.
+Kernels are kept on disk, so this takes a minute or two once per version and machine, and a second afterwards.
 """
 
 from collections.abc import Iterator
