@@ -54,7 +54,8 @@ def all_of(learner: Learner) -> list[NDArray[Any]]:
 BAD: list[tuple[str, Callable[[], Events], str]] = [
     ("kind 0", lambda: with_cell("kind", 1, 0), r"event 1: kind 0 is unknown"),
     ("kind 7", lambda: with_cell("kind", 0, 7), r"event 0: kind 7 is unknown"),
-    ("no such user", lambda: with_cell("user", 2, 2), r"event 2: user slot 2 "),
+    ("no such user", lambda: with_cell("user", 2, 2), r"event 2: user slot 2 belongs to nobody"),
+    ("a slot that nobody has", lambda: with_cell("user", 0, 5), r"event 0: user slot 5 belongs to nobody"),
     ("no user", lambda: with_cell("user", 4, -1), r"event 4: user slot -1 "),
     ("negative time", lambda: with_cell("time_ms", 0, -1), r"event 0: time -1 "),
     ("year 10000", lambda: with_cell("time_ms", 2, TIME_MAX_MS + 1), r"event 2: time "),
@@ -96,20 +97,20 @@ def test_bad_input_is_refused_with_row_and_reason_and_changes_nothing(make: Call
 
 
 def test_good_input_passes() -> None:
-    check(good(), 2)
-    check(slate_of(SLATE_MAX), 1)
-    check(with_cell("time_ms", 0, 0), 2)
-    check(with_cell("time_ms", 0, TIME_MAX_MS), 2)
-    check(with_cell("weight", 2, 10.0), 2)
-    check(with_cell("user", 3, -1), 2)
-    check(Events.of([], [], [], []), 0)
+    check(good(), np.ones(2, np.uint8))
+    check(slate_of(SLATE_MAX), np.ones(1, np.uint8))
+    check(with_cell("time_ms", 0, 0), np.ones(2, np.uint8))
+    check(with_cell("time_ms", 0, TIME_MAX_MS), np.ones(2, np.uint8))
+    check(with_cell("weight", 2, 10.0), np.ones(2, np.uint8))
+    check(with_cell("user", 3, -1), np.ones(2, np.uint8))
+    check(Events.of([], [], [], []), np.ones(0, np.uint8))
 
 
 def test_cut_gives_columns_of_their_own() -> None:
     events = good()
     parts = [events.cut(0, 2), events.cut(2, 2), events.cut(2, 5)]
     for part in parts:
-        check(part, 2)
+        check(part, np.ones(2, np.uint8))
     for name in Events._fields:
         if name != "start":
             whole = np.concatenate([getattr(part, name) for part in parts])

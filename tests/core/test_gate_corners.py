@@ -106,6 +106,17 @@ def test_a_refused_block_gives_back_only_the_bytes_it_had() -> None:
     assert words(run) == "learn items_full ledger_full"
 
 
+def test_a_longer_window_does_not_bring_back_what_has_left_the_ledger() -> None:
+    """Two blocks are vested under a window of one day; a window of eight days must not count their bytes again."""
+    rules = replace(OPEN, window_days=1, ledger_max_bytes=130)
+    run, events = Run(SESSIONS, rules, (1,)), events_of("block ab, block cd, wait 1d, block ef, wait 1d, block gh")
+    run.learn(events[:-2])
+    assert [len(ledger) for ledger in run.ledgers().values()] == [1]
+    run.change_gate(replace(rules, window_days=8))
+    run.learn(events[-2:])
+    assert words(run) == "learn learn learn learn"
+
+
 def test_too_many_users() -> None:
     learner = Learner(Items(live_rows(4), 16), live_step(), users_max=2)
     assert learner.intern(np.array([7, 8], np.uint64)).tolist() == [0, 1]

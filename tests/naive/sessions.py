@@ -189,6 +189,7 @@ class Sessions:
                 user = self.users[event.user] = _User()
             elif 0 < rules.gap_ms < jump or (rules.split_on_id and another):
                 self.counts["sessions_ended"] += 1
+                user.session = 0
                 self._drop_pending(user, "expired")
                 self._end_held(event.user)
         user.clock = clock

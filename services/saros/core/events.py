@@ -83,8 +83,8 @@ _DTYPES = (np.int32, np.uint8, np.int64, np.int64, np.uint32, np.uint64, np.floa
 
 _FAULTS = {
     1: "kind {kind} is unknown",
-    2: "user slot {user} is outside the user table",
-    3: "time {time} is negative or beyond the year 9999",
+    2: "user slot {user} belongs to nobody",
+    3: "time {time} or the log's time {log} is negative or beyond the year 9999",
     4: "item offsets fall or leave the item column",
     5: "a click or feedback names exactly one item, an impression 1 to {slate}, an erase or tick none",
     6: "weight {weight} is not above 0 and at most 10",
@@ -92,13 +92,13 @@ _FAULTS = {
 
 
 @kernel
-def _fault(events: Events, users: int) -> tuple[int, int]:
+def _fault(events: Events, known: U8) -> tuple[int, int]:
     """Return (row, fault) of the first bad row, or (-1, 0)."""
     for e in range(events.user.shape[0]):
         kind, first, end = events.kind[e], events.start[e], events.start[e + 1]
         if kind < IMPRESSION or kind > TICK:
             return e, 1
-        if kind != TICK and (events.user[e] < 0 or events.user[e] >= users):
+        if kind != TICK and (events.user[e] < 0 or events.user[e] >= known.shape[0] or known[events.user[e]] == 0):
             return e, 2
         if not (0 <= events.time_ms[e] <= TIME_MAX_MS and 0 <= events.log_ms[e] <= TIME_MAX_MS):
             return e, 3
@@ -115,8 +115,8 @@ def _fault(events: Events, users: int) -> tuple[int, int]:
     return -1, 0
 
 
-def check(events: Events, users: int) -> None:
-    """Raise ValueError with the row and the reason unless `feed` can take these columns; `users` is the table size."""
+def check(events: Events, known: U8) -> None:
+    """Raise ValueError with row and reason unless `feed` can take these columns; known[slot] is 0 where nobody is."""
     n = len(events.user)
     if n > BATCH_MAX:
         raise ValueError(f"{n} events are too many for one batch: cut them into batches of at most {BATCH_MAX}")
@@ -129,12 +129,13 @@ def check(events: Events, users: int) -> None:
             raise ValueError(f"events.{name} has {len(column)} rows, not {wanted}")
     if events.start[0] != 0 or events.start[-1] != len(events.items):
         raise ValueError("events.start must begin with 0 and end with the number of items")
-    row, fault = _fault(events, users)
+    row, fault = _fault(events, known)
     if fault:
         reason = _FAULTS[fault].format(
             kind=events.kind[row],
             user=events.user[row],
             time=events.time_ms[row],
+            log=events.log_ms[row],
             weight=events.weight[row],
             slate=SLATE_MAX,
         )

@@ -207,6 +207,16 @@ def _turn_day(users: UserArrays, user: int, today: int) -> None:
 
 
 @kernel
+def _vest_bytes(users: UserArrays, user: int, today: int, window_days: int) -> None:
+    """Forget the bytes of blocks that leave the ledger now: a longer window later must not count them again."""
+    gate = users.gate
+    for age in range(DAYS):
+        day = gate[user, DAY] - age
+        if day <= today - window_days:
+            gate[user, BYTES + (day & (DAYS - 1))], gate[user, WOULD + (day & (DAYS - 1))] = 0, 0
+
+
+@kernel
 def _sort_out_repeats(closed: Closed, row: int, users: UserArrays, rules: GateRules, counts: I64) -> int:
     """Take clicks on items the user clicked before out of a block; return the positives that would be left."""
     user, left = closed.user[row], 0
@@ -239,6 +249,7 @@ def _count_block(
         _tally(state, gate[user, DAY], gate[user, COUNTED], -1)
         _turn_day(users, user, today)
     gate[user, DAY] = today
+    _vest_bytes(users, user, today, rules.window_days)
     gate[user, BUCKETS + (today & (DAYS - 1))] += 1
     answer.number[row] = gate[user, NUMBER]
     gate[user, NUMBER] += 1
@@ -314,6 +325,7 @@ def decide(closed: Closed, users: UserArrays, state: GateState, rules: GateRules
             answer.number[row] = users.gate[user, NUMBER]
             answer.low[row] = users.gate[user, NUMBER] - count
             if op == SESSION_END:
+                _vest_bytes(users, user, day_of(closed.time_ms[row]), rules.window_days)
                 answer.release[row] = state.bounds[0] <= count <= state.bounds[1]
                 continue
             answer.clears[row] = 1

@@ -118,7 +118,7 @@ class Learner:
 
     def open(self, events: Events) -> I32:
         """Feed and decide; return the users whose whole ledger must be in memory before `close`."""
-        check(events, self.users.table.capacity)
+        check(events, self.users.table.arrays().state)
         if self.ledger.arrays.used[ITEMS] > self._ledger_items_max:
             raise LimitError("the ledgers in memory hold more items than allowed; lower the gate's window_days or B")
         self._closed.used[:] = 0

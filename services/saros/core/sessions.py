@@ -273,6 +273,7 @@ def _renew(f: Feed, user: int, clock: int, session: int) -> None:
             other = session != 0 and head[user, SESSION] != 0 and session != head[user, SESSION]
             if (f.rules.split_on_id and other) or (f.rules.gap_ms > 0 and clock - before > f.rules.gap_ms):
                 _forget_pending(f, user, c.NEGATIVES_EXPIRED, c.CARRIED_EXPIRED)
+                head[user, SESSION] = 0
                 f.counts[c.SESSIONS_ENDED] += 1
                 if head[user, FLAGS] & OPEN:
                     head[user, FLAGS] &= ~OPEN

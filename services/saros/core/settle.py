@@ -240,7 +240,7 @@ def _release(desk: Desk, user: int, doom: int) -> None:
             _refuse(blocks, row, desk.counts)
             admitted = False
         if admitted and desk.keep_added:
-            ledger.sign[entry] = 1
+            ledger.sign[entry], ledger.moved[entry] = 1, 1
             ledger.waiting[user] -= 1
             before, entry = entry, as_int(ledger.following[entry])
         else:
