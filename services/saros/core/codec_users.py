@@ -28,6 +28,7 @@ from saros.core.codec import (
     refuse,
 )
 from saros.core.events import TIME_MAX_MS, WEIGHT_MAX, WEIGHT_ONE
+from saros.core.gate import DAYS
 from saros.core.jit import I32, I64, U8, as_int, kernel
 from saros.core.rows import RowRules
 from saros.core.sessions import SessionRules
@@ -75,7 +76,7 @@ def _ring_size(users: UserArrays, user: int) -> int:
 def _mask(users: UserArrays, user: int, column: int) -> int:
     """Return which of 8 daily buckets are not 0."""
     mask = 0
-    for k in range(8):
+    for k in range(DAYS):
         mask |= as_int(users.gate[user, column + k] != 0) << k
     return mask
 
@@ -95,7 +96,7 @@ def _weighted(users: UserArrays, user: int, negatives_max: int) -> bool:
 def _shadowed(users: UserArrays, user: int) -> bool:
     """True if the ledger would hold other bytes but for `shadow`."""
     differs = False
-    for k in range(8):
+    for k in range(DAYS):
         differs |= users.gate[user, WOULD + k] != users.gate[user, BYTES + k]
     return differs
 
@@ -165,7 +166,7 @@ def _write_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, a
         if gate[BUCKETS + k] != 0:
             at = put(buffer, at, np.uint64(gate[BUCKETS + k]), 4)
     if flags & SHADOWED:
-        for k in range(8):
+        for k in range(DAYS):
             at = put(buffer, at, np.uint64(gate[WOULD + k]), 4)
     for k in range(RING_SIZE):
         event_id = users.ring[user, (head[RING] + k) % RING_SIZE]
@@ -228,7 +229,7 @@ def _user_fault(buffer: U8, first: int, end: int) -> int:
             return BAD_VALUE
     if flags & SHADOWED:
         at = first + USER_HEADER + 4 * (ones(mask & 255) + ones(mask >> 8))
-        for k in range(8):
+        for k in range(DAYS):
             if get_i32(buffer, at + 4 * k) < 0:
                 return BAD_VALUE
     if flags & WEIGHTED:
@@ -269,7 +270,7 @@ def _read_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, fi
         if (buffer[first + 10 + k // 8] >> (k % 8)) & 1:
             gate[BUCKETS + k] = get_i32(buffer, at)
             at += 4
-    for k in range(8):
+    for k in range(DAYS):
         gate[WOULD + k] = gate[BYTES + k]
         if buffer[first + 1] & SHADOWED:
             gate[WOULD + k] = get_i32(buffer, at)

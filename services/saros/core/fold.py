@@ -62,15 +62,22 @@ def fold_counters(items: ItemArrays, blocks: SignedBlocks, b: int, direction: in
 
 
 @kernel
+def fold_block(items: ItemArrays, blocks: SignedBlocks, b: int, direction: int) -> int:
+    """Fold rows, counters and totals of block b; return how often a row lay beyond ±64."""
+    far, sign = 0, blocks.sign[b] * direction
+    for k in range(blocks.start[b], blocks.start[b] + blocks.negatives[b] + blocks.positives[b]):
+        far += fold_row(items.rows, blocks.slots[k], blocks.coefs[k], blocks.rows[b], sign)
+    fold_counters(items, blocks, b, direction)
+    return far
+
+
+@kernel
 def fold_rows(items: ItemArrays, blocks: SignedBlocks, direction: int) -> int:
     """Fold rows, counters and totals; direction -1 undoes a fold. Return how often a row lay beyond ±64."""
     far = 0
     for b in range(blocks.sign.shape[0]):
-        if blocks.sign[b] == 0:
-            continue
-        for k in range(blocks.start[b], blocks.start[b] + blocks.negatives[b] + blocks.positives[b]):
-            far += fold_row(items.rows, blocks.slots[k], blocks.coefs[k], blocks.rows[b], blocks.sign[b] * direction)
-        fold_counters(items, blocks, b, direction)
+        if blocks.sign[b] != 0:
+            far += fold_block(items, blocks, b, direction)
     return far
 
 

@@ -60,10 +60,6 @@ class Items:
         _start(self.arrays, self.table.keys, fresh, self.rules)
         return slots
 
-    def memory_bytes(self) -> int:
-        """Return what the columns occupy."""
-        return sum(column.nbytes for column in self.arrays)
-
 
 @kernel
 def _start(items: ItemArrays, keys: U64, slots: I32, rules: RowRules) -> None:

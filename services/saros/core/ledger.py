@@ -15,7 +15,7 @@ import numpy as np
 from saros.core.jit import F32, I32, I64, U8, U16, U64, as_int, copy_columns, kernel
 
 # Columns of `used`.
-FREE, ENTRIES, ITEMS, GARBAGE, LIVE = 0, 1, 2, 3, 4
+FREE, ENTRIES, ITEMS, GARBAGE = 0, 1, 2, 3
 NIL = -1
 _DEAD = 2  # the sign of a free entry
 _COMPACT_ITEMS = 4096  # below so much garbage a compaction is not worth it
@@ -39,14 +39,14 @@ class LedgerArrays(NamedTuple):
     items: U64  # [m] keys; negatives first
     weights: U16  # [m]
     coefs: F32  # [m]
-    used: I64  # [5]
+    used: I64  # [4]
 
 
 class Ledger:
     """Growing columns behind `LedgerArrays`."""
 
     def __init__(self, dim: int, users: int) -> None:
-        self.arrays = _allocate(dim, users, 256, 4096, np.array([NIL, 0, 0, 0, 0], np.int64))
+        self.arrays = _allocate(dim, users, 256, 4096, np.array([NIL, 0, 0, 0], np.int64))
 
     def reserve(self, users: int, entries: int, items: int) -> None:
         """Make room for so many user slots in all, and so many more entries and items."""
@@ -132,7 +132,6 @@ def append(
     at = ledger.used[ITEMS]
     count = negatives + positives
     ledger.used[ITEMS] += count
-    ledger.used[LIVE] += 1
     for k in range(count):
         ledger.items[at + k] = items[first + k]
         ledger.weights[at + k] = weights[first + k]
@@ -161,7 +160,6 @@ def drop(ledger: LedgerArrays, user: int, before: int, entry: int) -> int:
         ledger.tail[user] = before
     ledger.waiting[user] -= ledger.sign[entry] == 0
     ledger.used[GARBAGE] += ledger.negatives[entry] + ledger.positives[entry]
-    ledger.used[LIVE] -= 1
     ledger.sign[entry] = _DEAD
     ledger.following[entry] = ledger.used[FREE]
     ledger.used[FREE] = entry

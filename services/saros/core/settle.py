@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core import counts as c
+from saros.core.events import DAY_MS
 from saros.core.fold import SignedBlocks
 from saros.core.gate import (
     COUNTER_OF,
@@ -98,7 +99,7 @@ class Blocks(NamedTuple):
 
     def signed(self) -> SignedBlocks:
         """Return what a fold needs."""
-        day = (self.time_ms // 86_400_000).astype(np.int32)
+        day = (self.time_ms // DAY_MS).astype(np.int32)
         return SignedBlocks(
             self.sign, day, self.start, self.negatives, self.positives, self.rows, self.slots, self.coefs
         )

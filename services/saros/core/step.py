@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core import counts as c
-from saros.core.fold import SignedBlocks, fold_counters, fold_row
+from saros.core.fold import SignedBlocks, fold_block, fold_counters, fold_row
 from saros.core.items import UPDATES, ItemArrays
 from saros.core.jit import F32, F64, I32, I64, fast_kernel, kernel
 from saros.core.ledger import LedgerArrays
@@ -237,9 +237,6 @@ def step(w: Work) -> None:
             start_user(w.users.rows, blocks.user[b], w.users.keys[blocks.user[b]], w.rows)
             w.users.gate[blocks.user[b], MOVED] = 0
         elif blocks.sign[b] < 0:
-            first = blocks.start[b]
-            for k in range(first, first + blocks.negatives[b] + blocks.positives[b]):
-                w.counts[c.FAR] += fold_row(w.items.rows, blocks.slots[k], blocks.coefs[k], blocks.rows[b], -1)
-            fold_counters(w.items, w.signed, b, 1)
+            w.counts[c.FAR] += fold_block(w.items, w.signed, b, 1)
         else:
             _learn(w, b)

@@ -171,10 +171,10 @@ def advance(timeline: Timeline, users: UserArrays, gap_ms: int, closed: Closed, 
     return True
 
 
-def new_timeline(capacity: int, watermark_ms: int = -1) -> Timeline:
+def new_timeline(capacity: int) -> Timeline:
     """Return a timeline with room for the deadlines of so many users."""
     return Timeline(
-        at=np.array([watermark_ms, 0], np.int64),
+        at=np.array([-1, 0], np.int64),
         deadline_ms=np.zeros(capacity, np.int64),
         key=np.zeros(capacity, np.uint64),
         user=np.zeros(capacity, np.int32),
