@@ -27,7 +27,7 @@ from saros.core.codec_users import WEIGHT_LIMIT
 from saros.core.events import TIME_MAX_MS, WEIGHT_ONE
 from saros.core.gate import ENTRY_BYTES
 from saros.core.jit import I64, U8, U16, U64, as_int, kernel
-from saros.core.ledger import NIL, Ledger, LedgerArrays, append, drop
+from saros.core.ledger import Ledger, LedgerArrays, append, forget
 from saros.core.settle import MOVE, STORED, Blocks
 
 _ADDED, _MOVED = 1, 2  # flags
@@ -157,10 +157,7 @@ def _first_fault(buffer: U8, starts: I64, dim: int) -> tuple[int, int]:
 
 @kernel
 def _read(ledger: LedgerArrays, user: int, buffer: U8, starts: I64, items: U64, weights: U16) -> None:
-    """Replace a user's ledger by the given blocks, which have no fault; items and weights are room for one block."""
-    entry = as_int(ledger.head[user])
-    while entry != NIL:
-        entry = drop(ledger, user, NIL, entry)
+    """Fill a user's empty ledger with blocks that have no fault; items and weights are room for one block."""
     for k in range(starts.shape[0] - 1):
         first = starts[k]
         flags, width = buffer[first + 1], as_int(get(buffer, first + 6, 2))
@@ -185,4 +182,5 @@ def unpack_ledger(ledger: Ledger, user: int, data: bytes | U8, starts: I64) -> N
     buffer = pieces(data, starts, len(starts) - 1)
     refuse("block", *_first_fault(buffer, starts, ledger.arrays.rows.shape[1]))
     ledger.reserve(0, len(starts) - 1, len(buffer) // 8)
+    forget(ledger.arrays, np.array([user], np.int32))
     _read(ledger.arrays, user, buffer, starts, np.zeros(_COUNT_MAX, np.uint64), np.zeros(_COUNT_MAX, np.uint16))
