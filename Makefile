@@ -15,7 +15,7 @@ COMPILE := $(LOCK_VENV)/bin/uv pip compile --quiet --universal --python-version 
 	--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install test check lock clean
+.PHONY: help install replay test check lock clean
 
 help: ## Print this list.
 	@echo 'Usage: make <target>   (PYTHON=python3.12 picks the interpreter, ARGS=... is passed on)'
@@ -32,6 +32,10 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+replay: $(STAMP) ## Learn MovieLens-1M and print how well it ranks, beside the paper. ARGS are passed to `saros replay`.
+	$(BIN)/saros data fetch ml-1m
+	$(BIN)/saros replay ml-1m $(ARGS)
 
 test: $(STAMP) ## Run all tests, with the examples of README.md. ARGS are passed to pytest.
 	$(BIN)/pytest $(ARGS)

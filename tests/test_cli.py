@@ -49,7 +49,7 @@ cli.main(sys.argv[1:])
 
 WORK = """
 import sys
-from saros.cli import progress
+from saros.console import progress
 
 with progress("compiling kernels", total=3, silent_s=float(sys.argv[1])) as advance:
     advance(1)

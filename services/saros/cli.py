@@ -7,33 +7,29 @@ Invariants:
   is one line, `saros: <what> — <what to do>`; any other exception is a defect and keeps its traceback.
 - A command that needs settings loads them first, so a wrong one stops it before any work.
 
-To add a command, write a function under `@app.command()`. Its docstring is its help.
+To add a command, write a function under `@app.command()`, here or in an app's `commands`. Its docstring is its help.
 """
 
 import itertools
 import json
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 import saros
 from saros import settings
+from saros.console import Json, complain, progress
 from saros.environment import Setting, describe
 from saros.errors import InputError, SarosError
-
-_SILENT_S = 2.0
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+from saros.lab import commands as lab
 
 app = typer.Typer(
     add_completion=False,
@@ -60,7 +56,7 @@ def _top(
 
 
 @app.command()
-def config(as_json: _Json = False) -> None:
+def config(as_json: Json = False) -> None:
     """Check the settings and print them all.
 
     Each is printed with its value, where the value comes from (default or environment), and what it means.
@@ -83,7 +79,7 @@ def config(as_json: _Json = False) -> None:
 
 
 @app.command()
-def warm(as_json: _Json = False) -> None:
+def warm(as_json: Json = False) -> None:
     """Compile the kernels, so that nothing waits for a compiler later.
 
     They are kept on disk: a minute or two the first time, a second afterwards. NUMBA_CACHE_DIR moves the place.
@@ -107,6 +103,9 @@ def warm(as_json: _Json = False) -> None:
         typer.echo(json.dumps({"seconds": seconds, "stages": len(STAGES), "cache": place}))
     else:
         typer.echo(f"kernels are ready after {seconds:.1f} s, in {place}")
+
+
+app.add_typer(lab.app)
 
 
 def _print_json(lines: list[Setting]) -> None:
@@ -146,34 +145,6 @@ def _shown(value: object) -> str:
     return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
-@contextmanager
-def progress(what: str, total: int | None = None, silent_s: float = _SILENT_S) -> Iterator[Callable[[int], None]]:
-    """Show how far a long piece of work is, on standard error; yield a function that counts steps done.
-
-    Nothing is shown in the first `silent_s` seconds, nor when standard error is no terminal. Without `total` only the
-    time is shown.
-    """
-    if not sys.stderr.isatty():
-        yield lambda steps: None
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    # rich would send what is printed meanwhile to standard error too; an answer must stay on standard output.
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
-    task = bar.add_task(what, total=total)
-    # A timer and not a look at the clock at each step: compiling a kernel takes seconds and has no steps.
-    timer = threading.Timer(silent_s, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda steps: bar.advance(task, steps)
-    finally:
-        timer.cancel()
-        # The bar may be starting at this very moment; only after the join it is either started or never will be.
-        timer.join()
-        if bar.live.is_started:
-            bar.stop()
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit. This is the console script `saros`."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
@@ -188,14 +159,14 @@ def run(arguments: Sequence[str]) -> int:
         return code if isinstance(code, int) else 0
     except InputError as error:
         for problem in error.problems:
-            _complain(f"{problem.message} — {problem.hint}")
+            complain(f"{problem.message} — {problem.hint}")
         return 2
     except SarosError as error:
-        _complain(str(error))
+        complain(str(error))
         return 1
     except typer.TyperException as error:
         path = getattr(getattr(error, "ctx", None), "command_path", "saros")
-        _complain(f"{error.format_message().rstrip('.')} — see '{path} --help'")
+        complain(f"{error.format_message().rstrip('.')} — see '{path} --help'")
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return 130
@@ -203,8 +174,3 @@ def run(arguments: Sequence[str]) -> int:
         # The reader has gone (`saros config | head -1`). Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-
-
-def _complain(what: str) -> None:
-    """Print one line to standard error, whatever line breaks `what` holds."""
-    typer.echo(f"saros: {' '.join(what.split())}", err=True)

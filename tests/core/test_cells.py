@@ -29,7 +29,7 @@ def test_a_run_that_wraps_around_the_end_closes_its_gaps(order: str) -> None:
         check_cells(table)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     first=st.integers(0, 2**64 - 1),
     step=st.sampled_from([1, 2, 3, 1 << 20, 1 << 32, (1 << 32) + 1, 1 << 40, 1 << 48, 0x9E3779B97F4A7C15]),

@@ -128,7 +128,7 @@ def picture(learner: Learner, keys: U64) -> list[Any]:
     ]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     mode=st.sampled_from(sorted(MODES)),
@@ -185,7 +185,7 @@ def frozen(learner: Learner) -> bytes:
     )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 50), place=st.integers(0, 2**16), byte=st.integers(0, 255), cut=st.integers(-3, 3))
 def test_damaged_user_states_are_refused_whole_or_read_as_another_state(
     seed: int, place: int, byte: int, cut: int
@@ -210,7 +210,7 @@ def test_damaged_user_states_are_refused_whole_or_read_as_another_state(
         assert cut == 0
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(data=st.binary(max_size=200))
 def test_arbitrary_bytes_are_no_state(data: bytes) -> None:
     learner, slots, _, _ = packed_user()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saros.core.fold import SignedBlocks, buckets_at, fold, fold_buckets, fold_rows
@@ -97,7 +97,6 @@ def last_day(blocks: Sequence[naive.Block]) -> int:
     return max((block.day for block in blocks), default=0)
 
 
-@settings(deadline=None)
 @given(case=folds())
 def test_a_fold_equals_the_twin_word_for_word(case: tuple[I32, list[naive.Block]]) -> None:
     rows, blocks = case
@@ -118,7 +117,6 @@ def test_a_fold_equals_the_twin_word_for_word(case: tuple[I32, list[naive.Block]
     assert not any(column[untouched].any() for column in arrays[:5]), "only named slots change"
 
 
-@settings(deadline=None)
 @given(case=folds(), shuffled=st.randoms(use_true_random=False), cuts=st.integers(1, 4))
 def test_any_order_and_interleaving_gives_the_same_bits(
     case: tuple[I32, list[naive.Block]], shuffled: random.Random, cuts: int
@@ -137,7 +135,6 @@ def test_any_order_and_interleaving_gives_the_same_bits(
     assert whole.buckets(day + 3) == {key: naive.counted(blocks, key, day + 3) for key in KEYS}
 
 
-@settings(deadline=None)
 @given(
     kept=folds(signs=[1], most=6),
     data=st.data(),
@@ -158,7 +155,6 @@ def test_what_is_added_and_taken_back_was_never_there(
     assert table.buckets(day) == never.buckets(day)
 
 
-@settings(deadline=None)
 @given(case=folds())
 def test_direction_minus_one_undoes_a_fold_of_rows(case: tuple[I32, list[naive.Block]]) -> None:
     rows, blocks = case
@@ -221,7 +217,6 @@ def test_a_row_beyond_64_is_counted_and_not_clamped(at: float, coef: float, far:
     assert moved == [0, naive.wrapped(int((at + coef) * ONE)), 0]
 
 
-@settings(deadline=None)
 @given(dim=st.integers(1, 9), word=st.integers(-EDGE - 1, EDGE), k=st.integers(0, 8), sign=st.sampled_from([-1, 1]))
 @example(dim=1, word=EDGE, k=0, sign=1)
 @example(dim=1, word=-EDGE - 1, k=0, sign=-1)

@@ -155,7 +155,7 @@ def test_the_last_128_clicked_items_are_remembered(others: int, word: str) -> No
     assert [decision.word for decision in run.decisions] == ["learn"] * (others + 1) + [word]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(both_rules(), streams(), pools(), cuts())
 def test_kernel_equals_twin(rules: BothRules, events: list[Event], pool: Pool, sizes: list[int]) -> None:
     run, twin = Run(*rules, USERS, pool), Partition(*rules, pool)
@@ -166,7 +166,7 @@ def test_kernel_equals_twin(rules: BothRules, events: list[Event], pool: Pool, s
         assert run.ops == twin.ops
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(both_rules(), streams(), pools(), cuts())
 def test_batches_decide_nothing(rules: BothRules, events: list[Event], pool: Pool, sizes: list[int]) -> None:
     """Cut in any way, the same events give the same; where nothing is taken back in its own batch, to the bit."""
@@ -192,7 +192,7 @@ def test_batches_decide_nothing(rules: BothRules, events: list[Event], pool: Poo
         assert one.user_rows() == other.user_rows()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(both_rules(), streams(), pools(), cuts(), st.permutations(USERS))
 def test_replays_and_slots_decide_nothing(
     rules: BothRules, events: list[Event], pool: Pool, sizes: list[int], keys: list[int]
@@ -208,7 +208,7 @@ def test_replays_and_slots_decide_nothing(
     assert one.user_rows() == other.user_rows()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(both_rules(modes=("immediate", "session")), streams(), pools(), cuts())
 def test_every_block_of_a_ledger_is_accounted_for(
     rules: BothRules, events: list[Event], pool: Pool, sizes: list[int]
@@ -226,7 +226,7 @@ def test_every_block_of_a_ledger_is_accounted_for(
     assert added <= n["learned"] + n["released"]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(both_rules(), st.lists(gate_rules(), min_size=1, max_size=4), streams(), cuts())
 def test_the_gate_may_change_between_batches(
     rules: BothRules, changes: list[Rules], events: list[Event], sizes: list[int]

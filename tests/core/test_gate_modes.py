@@ -40,7 +40,7 @@ def in_window(rules: Rules, bound: int = 3) -> Rules:
     return replace(rules, blocks_min=low, blocks_max=max(bound, low), window_days=8)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(session_rules(hold=True, ttl=False), gate_rules(modes=("immediate", "session")), cuts(),
        streams(users=(BOT,), days=False))  # fmt: skip
 def test_alone_above_the_bound_leaves_no_trace(
@@ -60,7 +60,7 @@ def test_alone_above_the_bound_leaves_no_trace(
     assert run.item_rows() == run.folded() == Run(sessions, rules, USERS).start_rows(run.item_slots())
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(session_rules(ttl=False), gate_rules(modes=("immediate",)), cuts(), SHORT, pools())
 def test_among_others_above_the_bound_leaves_no_trace_on_counters(
     sessions: naive_sessions.Rules, rules: Rules, sizes: list[int], events: list[Event], pool: Pool
@@ -81,7 +81,7 @@ def test_among_others_above_the_bound_leaves_no_trace_on_counters(
     assert {user: n for user, n in one.moves().items() if user != BOT} == other.moves()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(session_rules(ttl=False), gate_rules(modes=("immediate",)), SHORT, pools())
 def test_above_the_bound_within_a_batch_leaves_no_trace_to_the_bit(
     sessions: naive_sessions.Rules, rules: Rules, events: list[Event], pool: Pool
@@ -103,7 +103,7 @@ def all_in_the_ledger(rules: Rules) -> Rules:
     return replace(rules, ledger_max_bytes=HUGE) if rules.mode == "shadow" else rules
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(both_rules(ttl=False), SHORT, pools(), cuts())
 def test_item_rows_are_what_the_ledgers_hold(
     rules: BothRules, events: list[Event], pool: Pool, sizes: list[int]
@@ -121,7 +121,7 @@ def everything_learned(rules: Rules) -> Rules:
     return replace(rules, blocks_min=1, blocks_max=HUGE, mode="immediate", ignore_repeats=False, ledger_max_bytes=HUGE)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(both_rules(modes=("shadow",)), streams(), pools(), cuts())
 def test_a_shadow_changes_nothing(rules: BothRules, events: list[Event], pool: Pool, sizes: list[int]) -> None:
     """Rows, counters and users are, to the bit, those of a gate that lets everything through."""
@@ -137,7 +137,7 @@ def test_a_shadow_changes_nothing(rules: BothRules, events: list[Event], pool: P
     assert run.moves() == free.moves()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(both_rules(modes=("shadow",)), streams(), pools(), cuts())
 def test_a_shadow_decides_what_the_gate_would(
     rules: BothRules, events: list[Event], pool: Pool, sizes: list[int]
@@ -152,7 +152,7 @@ def test_a_shadow_decides_what_the_gate_would(
     assert [run.counts()[word] for word in words] == [real.counts()[word] for word in words]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(both_rules(modes=("session",)), streams(), pools())
 def test_sessions_wait_for_their_end(rules: BothRules, events: list[Event], pool: Pool) -> None:
     """Nothing is added before a session's end; at its end all of it, if the count lies within the bounds."""
@@ -169,7 +169,7 @@ def test_sessions_wait_for_their_end(rules: BothRules, events: list[Event], pool
                 assert not low <= twin.gate.count(user, end.clock_ms) <= high
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(both_rules(modes=("immediate", "shadow")), streams(), st.integers(1, 6))
 def test_a_full_item_table_refuses_blocks_whole(rules: BothRules, events: list[Event], limit: int) -> None:
     gate = replace(rules[1], items_max=limit)
@@ -181,7 +181,7 @@ def test_a_full_item_table_refuses_blocks_whole(rules: BothRules, events: list[E
     compare(run, twin)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(both_rules(modes=("session",)), streams(without=("erase",)), st.integers(1, 6))
 def test_a_full_item_table_refuses_blocks_on_release_too(rules: BothRules, events: list[Event], limit: int) -> None:
     gate = replace(rules[1], items_max=limit)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saros.core import ids
@@ -43,7 +43,6 @@ def test_siphash_gives_the_published_vectors(length: int, expected: int) -> None
     assert naive.siphash(int(key[0]), int(key[1]), bytes(range(length))) == expected
 
 
-@settings(deadline=None)
 @given(k0=WORDS, k1=WORDS, data=st.data(), buffer=st.binary(max_size=80))
 def test_every_span_of_a_buffer_hashes_as_the_twin_says(k0: int, k1: int, data: st.DataObject, buffer: bytes) -> None:
     bound = st.integers(0, len(buffer))
@@ -74,7 +73,6 @@ def test_short_spans_at_the_start_of_a_buffer_do_not_read_before_it(tmp_path: Pa
     assert list(map(int, printed.split())) == [naive.siphash(3, 4, message[start:end]) for start, end in spans]
 
 
-@settings(deadline=None)
 @given(k0=WORDS, k1=WORDS, texts=st.lists(st.text(max_size=30), max_size=20))
 def test_texts_hash_as_their_utf8_bytes(k0: int, k1: int, texts: list[str]) -> None:
     expected = [naive.siphash(k0, k1, text.encode()) for text in texts]
@@ -86,7 +84,6 @@ def test_a_text_without_utf8_is_refused() -> None:
         ids.hash_texts(key_of(0, 0), ["\ud800"])
 
 
-@settings(deadline=None)
 @given(WORDS)
 @example(2**64 - 1)
 def test_splitmix64_and_derived_keys_equal_the_twin(seed: int) -> None:

@@ -147,7 +147,7 @@ GATES = st.tuples(st.integers(1, 3), st.integers(3, 6), st.integers(1, 3), _MODE
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(gate=GATES, seed=st.integers(0, 10**9), dim=st.sampled_from([1, 3, 8]))
 def test_two_partitions_on_one_table_are_a_fold_of_their_blocks_in_any_order(
     gate: GateRules, seed: int, dim: int

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from saros.core.jit import I64
@@ -30,7 +30,6 @@ def starts_of(users: list[User]) -> I64:
     return np.cumsum([0] + [len(labels) for _, labels in users], dtype=np.int64)
 
 
-@settings(deadline=None)
 @given(users=USERS, cutoffs=st.lists(st.integers(1, 20), min_size=1, max_size=4, unique=True))
 def test_metrics_equal_the_twin(users: list[list[tuple[float, int]]], cutoffs: list[int]) -> None:
     split = [([score for score, _ in user], [label for _, label in user]) for user in users]

@@ -32,7 +32,6 @@ def user_row(rules: RowRules, key: int) -> list[float]:
     return [float(x) for x in rows[1]]
 
 
-@settings(deadline=None)
 @given(seed=SEEDS, key=KEYS, dim=st.integers(1, 40), item=SCALES, user=SCALES, first=SCALES)
 @example(seed=2**63 - 1, key=2**64 - 1, dim=40, item=8.0, user=8.0, first=8.0)
 @example(seed=0, key=0, dim=40, item=8.0, user=0.0, first=0.0)
@@ -82,7 +81,7 @@ def test_the_two_recipes(dim: int) -> None:
         assert item_row(live, key)[0] == item_row(paper, key)[0] == 0
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=SEEDS, key=KEYS)
 def test_rows_differ_between_keys_seeds_users_and_items(seed: int, key: int) -> None:
     rules = paper_rows(8, seed)

@@ -150,7 +150,7 @@ def test_the_last_16_event_ids_are_remembered() -> None:
     assert play(f"show a id=7{fresh}, show b id=200, show c id=7, click d", SMALL) == ["abc|d"]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.booleans().flatmap(lambda hold: session_rules(hold=hold).map(lambda rules: replace(rules, hold=hold))),
        streams(), pools(), cuts())  # fmt: skip
 def test_kernel_equals_twin(rules: Rules, events: list[Event], pool: Pool, sizes: list[int]) -> None:
@@ -180,7 +180,7 @@ def fed_with_little_room(run: Run, events: list[Event], pool: Pool, rows: int, i
     return ops, counts
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(session_rules(hold=True), streams(), pools(), st.integers(0, 3), st.integers(0, 3))
 def test_feed_goes_on_where_it_ran_out_of_room(
     rules: Rules, events: list[Event], pool: Pool, rows: int, items: int
@@ -193,7 +193,7 @@ def test_feed_goes_on_where_it_ran_out_of_room(
     assert {name: n for name, n in c.named(counts).items() if n} == +twin.counts
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(session_rules(), streams(), pools(), cuts())
 def test_nothing_is_lost_nor_doubled(rules: Rules, events: list[Event], pool: Pool, sizes: list[int]) -> None:
     run = Run(rules, NO_GATE, USERS, pool)
@@ -214,7 +214,7 @@ def test_nothing_is_lost_nor_doubled(rules: Rules, events: list[Event], pool: Po
     assert n["clicks_alone"] == 0
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(session_rules(), streams(), pools())
 def test_an_item_stands_in_one_set_of_a_block_and_once(rules: Rules, events: list[Event], pool: Pool) -> None:
     run = Run(rules, NO_GATE, USERS, pool)
@@ -227,7 +227,7 @@ def test_an_item_stands_in_one_set_of_a_block_and_once(rules: Rules, events: lis
             assert 1 <= len(block.positives) <= rules.carried_max + 1
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(session_rules(hold=True), streams(), pools(), st.permutations(USERS))
 def test_slots_decide_nothing(rules: Rules, events: list[Event], pool: Pool, keys: list[int]) -> None:
     mode = replace(NO_GATE, mode="session")
@@ -238,7 +238,7 @@ def test_slots_decide_nothing(rules: Rules, events: list[Event], pool: Pool, key
     assert one.counts() == other.counts()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(session_rules(hold=True), streams())
 def test_a_late_tick_ends_every_session(rules: Rules, events: list[Event]) -> None:
     run = Run(rules, replace(NO_GATE, mode="session"), USERS)

@@ -108,7 +108,6 @@ def check_blocks(bench: Bench, orders: list[Order], done: Done, before: naive.It
     assert len(before.of) == bench.items.table.size == len(ITEMS), "a stranger stays one"
 
 
-@settings(deadline=None)
 @given(
     kind=st.sampled_from(["live", "paper"]),
     dim=st.integers(1, 20),
@@ -153,7 +152,7 @@ def slopes(function: Callable[[list[list[float]]], float], at: list[list[float]]
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(["live", "paper"]),
     dim=st.integers(1, 6),

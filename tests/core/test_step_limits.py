@@ -37,7 +37,6 @@ def row_of(bench: Bench) -> F32:
     return np.asarray(bench.users.arrays.rows[bench.slot_of_user[USER]])
 
 
-@settings(deadline=None)
 @given(
     kind=st.sampled_from([LIVE, PAPER]),
     dim=st.integers(1, 8),
@@ -152,13 +151,13 @@ def check_bounds(bench: Bench, orders: list[Order]) -> None:
             assert (after <= np.maximum(LIMIT, np.abs(row))).all(), "no further out than 32, or than it was"
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(case=extremes(_WORDS))
 def test_nothing_leaves_its_limits_whatever_the_rates(case: tuple[Bench, list[Order]]) -> None:
     check_bounds(*case)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(case=extremes(_FAR_WORDS))
 def test_rows_that_the_fold_took_beyond_32_go_no_further_and_do_no_harm(case: tuple[Bench, list[Order]]) -> None:
     check_bounds(*case)
@@ -181,7 +180,6 @@ def test_a_prior_is_refused_or_leaves_numbers_finite_however_weak(
     check_bounds(bench, [Order(block_of(2, 1), SCORE | ADD | MOVE)])
 
 
-@settings(deadline=None)
 @given(gap=st.floats(70, 130), alpha=st.sampled_from([1e-20, 1e-10, 1e-3, 4.0]))
 @example(gap=110.0, alpha=1e-20)
 @example(gap=90.0, alpha=1e-6)

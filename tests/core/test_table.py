@@ -144,7 +144,7 @@ class SlotTableMachine(RuleBasedStateMachine):
 
 
 TestSlotTable = SlotTableMachine.TestCase
-TestSlotTable.settings = settings(deadline=None, max_examples=200, stateful_step_count=30)
+TestSlotTable.settings = settings(max_examples=200, stateful_step_count=30)
 
 
 def test_eviction_gives_a_second_chance_in_slot_order() -> None:

@@ -33,14 +33,12 @@ class Log(NamedTuple):
     def take(self, rows: I64) -> "Log":
         """Return the given events, in the given order."""
         sizes = np.diff(self.start)[rows]
-        start = np.concatenate(([0], np.cumsum(sizes)))
-        places = np.repeat(self.start[rows] - start[:-1], sizes) + np.arange(start[-1])
         return self._replace(
             user=self.user[rows],
             kind=self.kind[rows],
             time_ms=self.time_ms[rows],
-            start=start,
-            item=self.item[places],
+            start=np.concatenate(([0], np.cumsum(sizes))),
+            item=self.item[spans(self.start[rows], sizes)],
         )
 
     def by_time(self) -> "Log":
@@ -56,15 +54,19 @@ class Log(NamedTuple):
         return Events.of(slots[self.user], self.kind, keys[self.item], self.time_ms, start=self.start)
 
 
-class Test(NamedTuple):
+class ToRank(NamedTuple):
     """The items to rank, user by user: those of user u are [starts[u], starts[u + 1])."""
-
-    __test__ = False  # pytest would take it for a test case
 
     user: I32
     item: I32
     label: U8
     starts: I64  # [users + 1]
+
+
+def spans(first: I64, sizes: I32 | I64) -> I64:
+    """Return the places first[k], first[k] + 1, … of each span k, sizes[k] of them."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return np.repeat(first - ends + sizes, sizes) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def split(log: Log, share: float = TRAIN_SHARE) -> tuple[Log, Log]:
@@ -76,7 +78,7 @@ def split(log: Log, share: float = TRAIN_SHARE) -> tuple[Log, Log]:
     return ordered.take(np.flatnonzero(train)), ordered.take(np.flatnonzero(~train))
 
 
-def items_to_rank(log: Log) -> Test:
+def items_to_rank(log: Log) -> ToRank:
     """Return each user's items, in order of their first event, each once; positive if the user clicked it."""
     user = np.repeat(log.user, np.diff(log.start))
     clicked = np.repeat((log.kind == CLICK) | (log.kind == POSITIVE), np.diff(log.start))
@@ -88,4 +90,4 @@ def items_to_rank(log: Log) -> Test:
     order = np.lexsort((first, user[first]))
     first, label = first[order], label[order]
     sizes = np.bincount(user[first], minlength=len(log.users))
-    return Test(user[first], log.item[first], label, np.concatenate(([0], np.cumsum(sizes))))
+    return ToRank(user[first], log.item[first], label, np.concatenate(([0], np.cumsum(sizes))))
