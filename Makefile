@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Extra arguments: `make test ARGS="-k gate -x"`, `make lock ARGS=--upgrade`.
 ARGS ?=
+# Packages that `make bench` measures Saros beside: PEERS="implicit torch" for all. On Linux torch brings 3 GB with it.
+PEERS ?= implicit
 
 # The resolver that writes the lock files. It lives in its own environment, so that `make lock` needs no lock.
 UV_VERSION := 0.13.7
@@ -15,7 +17,7 @@ COMPILE := $(LOCK_VENV)/bin/uv pip compile --quiet --universal --python-version 
 	--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install replay test check lock clean
+.PHONY: help install replay test check bench lock clean
 
 help: ## Print this list.
 	@echo 'Usage: make <target>   (PYTHON=python3.12 picks the interpreter, ARGS=... is passed on)'
@@ -46,6 +48,12 @@ check: $(STAMP) ## Lint, formatting, types, who may import whom, and the example
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest --quiet README.md
+
+bench: $(STAMP) ## Measure the core beside its PEERS, in one thread. ARGS are passed to `saros bench core`.
+	@mkdir -p build && $(BIN)/pip freeze --exclude-editable > build/installed.txt  # peers must not move what is locked
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint build/installed.txt $(PEERS) || \
+		echo 'saros: not all of "$(PEERS)" could be installed; their rows say so' >&2
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/saros bench core $(ARGS)
 
 lock: ## Write both lock files anew from pyproject.toml. ARGS=--upgrade takes newer versions.
 	@test -x $(LOCK_VENV)/bin/uv || { \
