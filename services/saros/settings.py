@@ -202,7 +202,7 @@ class StepSettings(_Concern):
     kind: Annotated[Literal["live", "paper"], Field(description="The live recipe, or the plain step of the paper")] = (
         "live"
     )
-    lr_user: Annotated[_Rate, Field(description="Rate of a user's row (live)")] = 0.5
+    lr_user: Annotated[_Rate, Field(description="Rate of a user's row (live)")] = 0.45
     lr_item: Annotated[_Rate, Field(description="Rate of an item's row (live)")] = 0.25
     decay_user_moves: Annotated[
         _Count, Field(description="Moves of a user's row after which its rate is 0.71 of the start (live)")
@@ -212,7 +212,7 @@ class StepSettings(_Concern):
     ] = 100.0
     pair_exponent: Annotated[
         float, Field(gt=0, le=2, description="A pair weighs (pairs of its block) to the power of minus this (live)")
-    ] = 0.75
+    ] = 0.7
     prior_strength: Annotated[
         float, Field(ge=0.001, le=1_000_000, description="Pseudo-counts behind an item's prior (live)")
     ] = 4.0

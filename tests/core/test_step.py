@@ -176,9 +176,9 @@ def test_a_step_goes_down_the_gradient_of_the_loss(
     if kind == "live":
         priors = model.priors(block)
         fall = slopes(
-            lambda at: naive.weighted_loss(at[0], at[1:], priors, block.weights, negatives, 0.75), [user.row, *rows]
+            lambda at: naive.weighted_loss(at[0], at[1:], priors, block.weights, negatives, 0.7), [user.row, *rows]
         )
-        pace_user = 0.5 / math.sqrt(1 + user.moved / 30)
+        pace_user = 0.45 / math.sqrt(1 + user.moved / 30)
         pace_item = [0.25 / math.sqrt(1 + model.items.of[key].updates / 100) for key in block.items]
     else:
         block.weights = [1.0] * len(rows)
@@ -219,7 +219,7 @@ def test_progressive_numbers_by_hand() -> None:
     assert done.progressive[1] == pytest.approx(np.array(half))
     # Scores 2 and 0 against 1, -1 and 0, from coordinate 0 alone; counters still tie.
     for key, score in zip(ITEMS[:5], [1, -1, 0, 2, 0], strict=True):
-        bench.items.arrays.rows[bench.slot(key), 0] = score * 4 * ONE
+        bench.items.arrays.rows[bench.slot(key), 0] = score * 10 * ONE
     done = bench.run([Order(naive.Block(USERS[0], ITEMS[:5], 3, [1.0] * 5), SCORE)])
     losses = [math.log(1 + math.exp(-x)) for x in (1, 3, 2, -1, 1, 0)]
     assert done.progressive[1, :4] == pytest.approx(np.array([1, sum(losses) / 6, (3 + 1 + 0.5) / 6, 1.0]))

@@ -87,7 +87,7 @@ def test_what_nobody_taught_is_at_its_start() -> None:
     replay = Replay(log.take(np.zeros(0, np.int64)), PLAN)
     replay.advance()
     model = replay.model()
-    assert model.users.tolist() == [[0.25, 0.0, 0.0, 0.0]] * 2
+    assert model.users.tolist() == [[round(0.1 * ONE) / ONE, 0.0, 0.0, 0.0]] * 2
     assert (model.items[:, 0] == 0).all()
     assert (model.items[:, 1:] != 0).all()
     assert model.prior.tolist() == [0.0, 0.0]

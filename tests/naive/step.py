@@ -237,7 +237,7 @@ class Recipe:
     alpha: float
 
 
-LIVE = Recipe(True, lr_user=0.5, lr_item=0.25, decay_user=30.0, decay_item=100.0, exponent=0.75, alpha=4.0)
+LIVE = Recipe(True, lr_user=0.45, lr_item=0.25, decay_user=30.0, decay_item=100.0, exponent=0.7, alpha=4.0)
 
 
 def paper(lr: float) -> Recipe:

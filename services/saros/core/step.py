@@ -7,7 +7,7 @@ is (u, items, one coefficient each). With margins x_ij = s_i - s_j and weights w
     v   += coef·u,  coef = rate_item · a        u   += rate_user · Σ a·v   (with the old v)
 
 `live` (the recipe): s = u·v + π with the item prior π = ln[(C + α·p0) / (S + α·(1 - p0))] from the counters before the
-block, e = 0.75, rates that fall with the item's updates and the user's moves. `paper` is the exact gradient of the
+block, e = 0.7, rates that fall with the item's updates and the user's moves. `paper` is the exact gradient of the
 block's mean logistic loss (the paper's Eq. 3 at μ = 0): s = u·v, e = 1, constant rates.
 
 A coefficient is cut where it would move a coordinate of an item beyond ±32; user rows are clamped there. Nothing that
@@ -65,11 +65,11 @@ class Work(NamedTuple):
 
 
 def live_step(
-    lr_user: float = 0.5,
+    lr_user: float = 0.45,
     lr_item: float = 0.25,
     decay_user: float = 30.0,
     decay_item: float = 100.0,
-    exponent: float = 0.75,
+    exponent: float = 0.7,
     prior: float = 4.0,
 ) -> StepRules:
     """Return the live recipe."""

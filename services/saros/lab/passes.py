@@ -10,7 +10,7 @@ With g_ij = (P·N)^-e · σ(-(s_i - s_j)), a_i = Σ_j g_ij and a_j = -Σ_i g_ij,
     u += rate_user · (Σ a·v - 2·μ_U·(P·N)^(1-e)·(u - u0))
 
 `offline_rules` (the live recipe, again and again): s = u·v + π with the item prior π of the live step, u0 the user's
-start row, e = 0.75; both rates fall with the pass, the user's also with its blocks. In the first pass π comes from the
+start row, e = 0.7; both rates fall with the pass, the user's also with its blocks. In the first pass π comes from the
 counters before the block, as live. Then the counters stand still and a block's own label is left out of them (C - 1
 for its positives, S - 1 for its negatives), or π would tell the answer. `paper_passes` is the paper's Eq. 3 itself:
 s = u·v, u0 = 0, e = 1, a constant rate.
@@ -88,7 +88,7 @@ def offline_rules(
     lr_item: float = 0.16,
     mu_user: float = 0.01,
     mu_item: float = 0.016,
-    exponent: float = 0.75,
+    exponent: float = 0.7,
     decay_user: float = 30.0,
     prior: float = 4.0,
     power: float = 0.75,
