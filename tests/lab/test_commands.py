@@ -254,3 +254,24 @@ def test_no_blocks_at_all(saros: Saros, tmp_path: Path) -> None:
     (tmp_path / "shown.jsonl").write_text('{"user": 1, "item": 2, "kind": "impression", "time": 3}')
     assert saros("blocks", "shown.jsonl", "--json").json()["blocks"] == 0
     assert "0 blocks of 0 users" in saros("blocks", "shown.jsonl").out
+
+
+def test_bench_answers_in_rows(saros: Saros) -> None:
+    rows = saros("bench", "core", "--quick", "--only", "fold", "--json").json()["rows"]
+    assert rows
+    for row in rows:
+        assert {"name", "value", "unit", "against", "ratio", "goal", "met"} <= row.keys()
+    shown = saros("bench", "core", "--quick", "--only", "fold")
+    assert "fold, d 64" in shown.out
+    assert "µs/block" in shown.out
+
+
+def test_fetch_takes_the_copy_one_has(saros: Saros, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "ratings.dat").write_text("1::2::3::4\n")
+    answer = saros("data", "fetch", "ml-1m", "ratings.dat")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("saros: ratings.dat ")
+    unknown = saros("data", "fetch", "ml-2m")
+    assert (unknown.code, "ml-1m" in unknown.err) == (2, True)
+    assert not list(tmp_path.rglob("*.inter"))
