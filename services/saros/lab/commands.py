@@ -37,9 +37,9 @@ _Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of rows and
 _PositiveFrom = Annotated[float, typer.Option(help="Ratings from here on are clicks, lower ones negatives.")]
 
 app = typer.Typer()
-data_app = typer.Typer(help="Get data sets that may not be redistributed.", no_args_is_help=True)
+data_app = typer.Typer(help="Get data sets that may not be redistributed.")
 app.add_typer(data_app, name="data")
-bench_app = typer.Typer(help="Measure speed, side by side with others.", no_args_is_help=True)
+bench_app = typer.Typer(help="Measure speed, side by side with others.")
 app.add_typer(bench_app, name="bench")
 
 
