@@ -19,6 +19,7 @@ import numpy as np
 
 from saros.core import counts as c
 from saros.core.jit import I32, I64, U8, kernel
+from saros.core.lanes import prefetch
 from saros.core.timeline import BLOCK, ERASED, EXPIRED, NEW_DAY, SESSION_END, Closed, day_of
 from saros.core.users import (
     BUCKETS,
@@ -36,6 +37,7 @@ from saros.core.users import (
 )
 
 DAYS, BINS = 8, 128
+_AHEAD = 4  # rows between the one decided and the one whose user is asked for
 _EXACT = 64  # counts below have a bin of their own; above, 8 bins per doubling
 IMMEDIATE, SESSION, SHADOW = 0, 1, 2
 MODES = {"immediate": IMMEDIATE, "session": SESSION, "shadow": SHADOW}
@@ -313,6 +315,7 @@ def decide(closed: Closed, users: UserArrays, state: GateState, rules: GateRules
     """Decide every row of `closed`, in order, and mark what is doomed within this batch."""
     n = closed.used[0]
     for row in range(n):
+        prefetch(users.gate, max(0, closed.user[min(row + _AHEAD, n - 1)]))  # -1: a new day
         op, user = closed.op[row], closed.user[row]
         answer.decision[row], answer.books[row], answer.clears[row], answer.release[row] = NONE, 0, 0, 0
         answer.doom[row] = UNDOOMED

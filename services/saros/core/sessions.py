@@ -23,6 +23,7 @@ from saros.core import counts as c
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, POSITIVE, TICK, WEIGHT_ONE, Events
 from saros.core.ids import splitmix64
 from saros.core.jit import I64, U64, as_int, inline_kernel, kernel
+from saros.core.lanes import prefetch
 from saros.core.pending import append, find, has, remember_click, take_out
 from saros.core.timeline import (
     BLOCK,
@@ -53,6 +54,7 @@ from saros.core.users import (
 )
 
 RULE_CLICK, RULE_ALGORITHM, RULE_AUTHORS = 0, 1, 2
+_AHEAD = 8  # events between the one taken and the one whose user is asked for
 RULES = {"click": RULE_CLICK, "algorithm": RULE_ALGORITHM, "authors": RULE_AUTHORS}
 
 
@@ -321,8 +323,11 @@ def _take(f: Feed, events: Events, e: int) -> None:
 def feed(f: Feed, events: Events, first: int) -> int:
     """Feed events [first, n) in order; return n, or the event before which `closed` ran out of room."""
     users, timeline, closed, counts, rules = f.users, f.timeline, f.closed, f.counts, f.rules
-    widest = rules.negatives_max + rules.carried_max + 1
+    widest, last = rules.negatives_max + rules.carried_max + 1, events.user.shape[0] - 1
     for e in range(first, events.user.shape[0]):
+        soon = max(0, as_int(events.user[min(e + _AHEAD, last)]))  # -1: a tick
+        prefetch(users.head, soon)
+        prefetch(users.ring, soon)
         if closed.used[0] + OPS_PER_EVENT > closed.op.shape[0] or closed.used[1] + widest > closed.items.shape[0]:
             return e
         ceiling = events.log_ms[e] + rules.ahead_ms
