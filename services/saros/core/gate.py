@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core import counts as c
-from saros.core.jit import I32, I64, U8, kernel
+from saros.core.jit import I32, I64, U8, kernel, merged_kernel
 from saros.core.lanes import prefetch
 from saros.core.timeline import BLOCK, ERASED, EXPIRED, NEW_DAY, SESSION_END, Closed, day_of
 from saros.core.users import (
@@ -187,7 +187,7 @@ def _tally(state: GateState, day: int, count: int, sign: int) -> None:
     state.total[place] += sign * count
 
 
-@kernel
+@merged_kernel
 def _in_window(users: UserArrays, user: int, column: int, today: int, window_days: int) -> int:
     """Return the sum of a user's daily buckets over the window that ends today."""
     total, newest = 0, users.gate[user, DAY]
@@ -208,7 +208,7 @@ def _turn_day(users: UserArrays, user: int, today: int) -> None:
     gate[user, DAY] = today
 
 
-@kernel
+@merged_kernel
 def _vest_bytes(users: UserArrays, user: int, today: int, window_days: int) -> None:
     """Forget the bytes of blocks that leave the ledger now: a longer window later must not count them again."""
     gate = users.gate
@@ -241,7 +241,7 @@ def _sort_out_repeats(closed: Closed, row: int, users: UserArrays, rules: GateRu
     return left
 
 
-@kernel
+@merged_kernel
 def _count_block(
     closed: Closed, row: int, users: UserArrays, state: GateState, rules: GateRules, answer: Decided
 ) -> int:
@@ -262,7 +262,7 @@ def _count_block(
     return count
 
 
-@kernel
+@merged_kernel
 def _decide_block(
     closed: Closed, row: int, users: UserArrays, state: GateState, rules: GateRules, answer: Decided, counts: I64
 ) -> None:

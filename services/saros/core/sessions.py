@@ -22,7 +22,7 @@ import numpy as np
 from saros.core import counts as c
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, POSITIVE, TICK, WEIGHT_ONE, Events
 from saros.core.ids import splitmix64
-from saros.core.jit import I64, U64, as_int, inline_kernel, kernel
+from saros.core.jit import I64, U64, as_int, inline_kernel, kernel, merged_kernel
 from saros.core.lanes import prefetch
 from saros.core.pending import append, find, has, remember_click, take_out
 from saros.core.timeline import (
@@ -108,7 +108,7 @@ def check_rules(rules: SessionRules) -> None:
         raise ValueError("the gate's session mode needs sessions that end: give a session gap above 0")
 
 
-@kernel
+@merged_kernel
 def _copy(f: Feed, user: int, first: int, count: int) -> None:
     """Copy a pending set to the end of the output's items."""
     at = f.closed.used[1]
@@ -118,7 +118,7 @@ def _copy(f: Feed, user: int, first: int, count: int) -> None:
     f.closed.used[1] = at + count
 
 
-@kernel
+@merged_kernel
 def _close(f: Feed, user: int, keep: bool) -> None:
     """Close a block of the pending negatives and carried clicks; `keep` leaves the negatives for the next one."""
     head = f.users.head
