@@ -27,6 +27,7 @@ CORE_IMPORTS = {
     "math",
     "numba",
     "numpy",
+    "operator",
     "saros.core",
     "saros.errors",
     "struct",

@@ -10,13 +10,9 @@ Invariants:
 - Key, pins and state of a slot that is not in use are 0.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from saros.core.jit import I32, I64, U8, U64, kernel
 
@@ -60,27 +56,6 @@ def allocate(capacity: int) -> TableArrays:
         free=np.zeros(capacity, np.int32),
         counters=counters,
     )
-
-
-def _prefetch_row(_typing: Any, cells: Any, row: Any) -> Any:
-    """Type and emit `prefetch_row`: LLVM's prefetch (for reading, into all cache levels) of cells[row, 0]."""
-
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        first = builder.mul(arguments[1], ir.Constant(arguments[1].type, 2))
-        flag, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        address = builder.bitcast(builder.gep(array.data, [first]), pointer)
-        function_type = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], function_type)
-        builder.call(function, [address, flag(0), flag(3), flag(1)])
-        return context.get_dummy_value()
-
-    return types.void(cells, row), emit
-
-
-# A cell of a large table is rarely in a cache, and a processor that mispredicts forgets what it was about to load. To
-# ask for the cells of the keys to come makes `find` and `intern` a third faster at a million keys.
-prefetch_row = cast(Callable[[U64, np.uint64], None], intrinsic(_prefetch_row))
 
 
 @kernel

@@ -14,11 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core.items import CLICKED, DAYS, SHOWN, UPDATES, ItemArrays
-from saros.core.jit import F32, I32, I64, as_int, kernel
-from saros.core.rows import ONE
-
-_FAR = 1 << 30  # a coordinate beyond ±64 has this bit set in x ^ (x >> 31)
-_SCALE = np.float32(ONE)
+from saros.core.jit import F32, I32, I64, kernel, merged_kernel
+from saros.core.lanes import prefetch
+from saros.core.rowmath import add_row
 
 
 class SignedBlocks(NamedTuple):
@@ -34,22 +32,16 @@ class SignedBlocks(NamedTuple):
     coefs: F32  # [m]
 
 
-@kernel
-def fold_row(rows: I32, slot: int, coef: np.float32, u: F32, sign: int) -> bool:
-    """rows[slot] += sign · int32(rint(coef · u·2^24)), one float32 product; True if a coordinate lies beyond ±64.
-
-    |coef · u| must not exceed 64, which the step and the codec see to.
-    """
-    bits = 0
-    for k in range(rows.shape[1]):
-        moved = rows[slot, k] + sign * np.int32(np.rint(coef * (u[k] * _SCALE)))
-        word = np.int32(moved)
-        rows[slot, k] = word
-        bits |= as_int(word ^ (word >> 31))
-    return bits & _FAR != 0
+@merged_kernel
+def ask_for_items(items: ItemArrays, slots: I32, start: int, count: int) -> None:
+    """Ask for the rows and counters of a block that comes soon."""
+    for k in range(start, start + count):
+        slot = max(0, slots[k])  # -1: not in the table
+        prefetch(items.rows, slot)
+        prefetch(items.counters, slot)
 
 
-@kernel
+@merged_kernel
 def fold_counters(items: ItemArrays, blocks: SignedBlocks, b: int, direction: int) -> None:
     """Count block b on its items and in the totals."""
     sign, first, middle = blocks.sign[b] * direction, blocks.start[b], blocks.start[b] + blocks.negatives[b]
@@ -66,16 +58,18 @@ def fold_block(items: ItemArrays, blocks: SignedBlocks, b: int, direction: int) 
     """Fold rows, counters and totals of block b; return how often a row lay beyond ±64."""
     far, sign = 0, blocks.sign[b] * direction
     for k in range(blocks.start[b], blocks.start[b] + blocks.negatives[b] + blocks.positives[b]):
-        far += fold_row(items.rows, blocks.slots[k], blocks.coefs[k], blocks.rows[b], sign)
+        far += add_row(items.rows, blocks.slots[k], blocks.rows, b, np.float32(sign) * blocks.coefs[k])
     fold_counters(items, blocks, b, direction)
     return far
 
 
-@kernel
+@merged_kernel
 def fold_rows(items: ItemArrays, blocks: SignedBlocks, direction: int) -> int:
     """Fold rows, counters and totals; direction -1 undoes a fold. Return how often a row lay beyond ±64."""
     far = 0
     for b in range(blocks.sign.shape[0]):
+        if b + 1 < blocks.sign.shape[0]:
+            ask_for_items(items, blocks.slots, blocks.start[b + 1], blocks.negatives[b + 1] + blocks.positives[b + 1])
         if blocks.sign[b] != 0:
             far += fold_block(items, blocks, b, direction)
     return far

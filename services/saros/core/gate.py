@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core import counts as c
-from saros.core.jit import I32, I64, U8, kernel
+from saros.core.jit import I32, I64, U8, kernel, merged_kernel
+from saros.core.lanes import prefetch
 from saros.core.timeline import BLOCK, ERASED, EXPIRED, NEW_DAY, SESSION_END, Closed, day_of
 from saros.core.users import (
     BUCKETS,
@@ -36,6 +37,7 @@ from saros.core.users import (
 )
 
 DAYS, BINS = 8, 128
+_AHEAD = 4  # rows between the one decided and the one whose user is asked for
 _EXACT = 64  # counts below have a bin of their own; above, 8 bins per doubling
 IMMEDIATE, SESSION, SHADOW = 0, 1, 2
 MODES = {"immediate": IMMEDIATE, "session": SESSION, "shadow": SHADOW}
@@ -185,7 +187,7 @@ def _tally(state: GateState, day: int, count: int, sign: int) -> None:
     state.total[place] += sign * count
 
 
-@kernel
+@merged_kernel
 def _in_window(users: UserArrays, user: int, column: int, today: int, window_days: int) -> int:
     """Return the sum of a user's daily buckets over the window that ends today."""
     total, newest = 0, users.gate[user, DAY]
@@ -206,7 +208,7 @@ def _turn_day(users: UserArrays, user: int, today: int) -> None:
     gate[user, DAY] = today
 
 
-@kernel
+@merged_kernel
 def _vest_bytes(users: UserArrays, user: int, today: int, window_days: int) -> None:
     """Forget the bytes of blocks that leave the ledger now: a longer window later must not count them again."""
     gate = users.gate
@@ -239,7 +241,7 @@ def _sort_out_repeats(closed: Closed, row: int, users: UserArrays, rules: GateRu
     return left
 
 
-@kernel
+@merged_kernel
 def _count_block(
     closed: Closed, row: int, users: UserArrays, state: GateState, rules: GateRules, answer: Decided
 ) -> int:
@@ -260,7 +262,7 @@ def _count_block(
     return count
 
 
-@kernel
+@merged_kernel
 def _decide_block(
     closed: Closed, row: int, users: UserArrays, state: GateState, rules: GateRules, answer: Decided, counts: I64
 ) -> None:
@@ -313,6 +315,7 @@ def decide(closed: Closed, users: UserArrays, state: GateState, rules: GateRules
     """Decide every row of `closed`, in order, and mark what is doomed within this batch."""
     n = closed.used[0]
     for row in range(n):
+        prefetch(users.gate, max(0, closed.user[min(row + _AHEAD, n - 1)]))  # -1: a new day
         op, user = closed.op[row], closed.user[row]
         answer.decision[row], answer.books[row], answer.clears[row], answer.release[row] = NONE, 0, 0, 0
         answer.doom[row] = UNDOOMED

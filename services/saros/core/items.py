@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.jit import I32, I64, U64, copy_columns, kernel
+from saros.core.jit import I32, I64, U64, copy_columns, kernel, line_zeros
 from saros.core.rows import RowRules, start_item
 from saros.core.table import SlotTable, TableArrays, insert
 
@@ -38,7 +38,7 @@ class Items:
         """Return empty columns at the table's capacity."""
         n = self.table.capacity
         return ItemArrays(
-            rows=np.zeros((n, self.rules.dim), np.int32),
+            rows=line_zeros((n, self.rules.dim), np.int32),
             counters=np.zeros((n, 3), np.int32),
             bucket_day=np.zeros((n, DAYS), np.int32),
             bucket_clicked=np.zeros((n, DAYS), np.int32),

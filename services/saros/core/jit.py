@@ -20,6 +20,8 @@ I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
+LINE_BYTES = 64
+
 _Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
 
 # Reordering sums lets dot products use vector registers. `nnan` and `ninf` stay out: with them NaN checks are false.
@@ -46,6 +48,15 @@ def inline_kernel(function: _Kernel) -> _Kernel:
     return cast(_Kernel, numba.njit(**_OPTIONS, inline="always")(function))
 
 
+def merged_kernel(function: _Kernel) -> _Kernel:
+    """Compile for exact arithmetic, to be merged into the machine code of each caller: for the parts of a hot path.
+
+    A call hands over every array of every tuple, some hundred words, each time. (`inline_kernel` merges earlier, before
+    types are known, and compiles longer.)
+    """
+    return cast(_Kernel, numba.njit(**_OPTIONS, forceinline=True)(function))
+
+
 def allocating_kernel(function: _Kernel) -> _Kernel:
     """Compile a kernel that makes arrays of its own; not for hot paths."""
     return cast(_Kernel, numba.njit(**{**_OPTIONS, "_nrt": True})(function))
@@ -55,6 +66,17 @@ def allocating_kernel(function: _Kernel) -> _Kernel:
 def as_int(value: Any) -> int:
     """Return any integer as a signed 64-bit one: in a kernel, signed mixed with unsigned would become a float."""
     return np.int64(value)  # type: ignore[return-value]
+
+
+def line_zeros(shape: int | tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    """Return zeros that begin with a pair of cache lines, so that rows lie on no more of them than they must.
+
+    numpy begins 16 bytes into one: every vector of 64 bytes would then be read from two lines.
+    """
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    buffer = np.zeros(size + 2 * LINE_BYTES, np.uint8)
+    begin = -buffer.__array_interface__["data"][0] % (2 * LINE_BYTES)
+    return buffer[begin : begin + size].view(dtype).reshape(shape)
 
 
 def copy_columns(target: Iterable[NDArray[Any]], source: Iterable[NDArray[Any]]) -> None:

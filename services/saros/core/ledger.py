@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.jit import F32, I32, I64, U8, U16, U64, as_int, copy_columns, kernel
+from saros.core.jit import F32, I32, I64, U8, U16, U64, as_int, copy_columns, kernel, line_zeros
 
 # Columns of `used`.
 FREE, ENTRIES, ITEMS, GARBAGE = 0, 1, 2, 3
@@ -81,7 +81,7 @@ def _allocate(dim: int, users: int, entries: int, items: int, used: I64) -> Ledg
         start=np.zeros(entries, np.int64),
         negatives=np.zeros(entries, np.int32),
         positives=np.zeros(entries, np.int32),
-        rows=np.zeros((entries, dim), np.float32),
+        rows=line_zeros((entries, dim), np.float32),
         items=np.zeros(items, np.uint64),
         weights=np.zeros(items, np.uint16),
         coefs=np.zeros(items, np.float32),

@@ -22,7 +22,8 @@ import numpy as np
 from saros.core import counts as c
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, POSITIVE, TICK, WEIGHT_ONE, Events
 from saros.core.ids import splitmix64
-from saros.core.jit import I64, U64, as_int, inline_kernel, kernel
+from saros.core.jit import I64, U64, as_int, inline_kernel, kernel, merged_kernel
+from saros.core.lanes import prefetch
 from saros.core.pending import append, find, has, remember_click, take_out
 from saros.core.timeline import (
     BLOCK,
@@ -53,6 +54,7 @@ from saros.core.users import (
 )
 
 RULE_CLICK, RULE_ALGORITHM, RULE_AUTHORS = 0, 1, 2
+_AHEAD = 8  # events between the one taken and the one whose user is asked for
 RULES = {"click": RULE_CLICK, "algorithm": RULE_ALGORITHM, "authors": RULE_AUTHORS}
 
 
@@ -106,7 +108,7 @@ def check_rules(rules: SessionRules) -> None:
         raise ValueError("the gate's session mode needs sessions that end: give a session gap above 0")
 
 
-@kernel
+@merged_kernel
 def _copy(f: Feed, user: int, first: int, count: int) -> None:
     """Copy a pending set to the end of the output's items."""
     at = f.closed.used[1]
@@ -116,7 +118,7 @@ def _copy(f: Feed, user: int, first: int, count: int) -> None:
     f.closed.used[1] = at + count
 
 
-@kernel
+@merged_kernel
 def _close(f: Feed, user: int, keep: bool) -> None:
     """Close a block of the pending negatives and carried clicks; `keep` leaves the negatives for the next one."""
     head = f.users.head
@@ -321,8 +323,11 @@ def _take(f: Feed, events: Events, e: int) -> None:
 def feed(f: Feed, events: Events, first: int) -> int:
     """Feed events [first, n) in order; return n, or the event before which `closed` ran out of room."""
     users, timeline, closed, counts, rules = f.users, f.timeline, f.closed, f.counts, f.rules
-    widest = rules.negatives_max + rules.carried_max + 1
+    widest, last = rules.negatives_max + rules.carried_max + 1, events.user.shape[0] - 1
     for e in range(first, events.user.shape[0]):
+        soon = max(0, as_int(events.user[min(e + _AHEAD, last)]))  # -1: a tick
+        prefetch(users.head, soon)
+        prefetch(users.ring, soon)
         if closed.used[0] + OPS_PER_EVENT > closed.op.shape[0] or closed.used[1] + widest > closed.items.shape[0]:
             return e
         ceiling = events.log_ms[e] + rules.ahead_ms

@@ -26,7 +26,7 @@ from saros.core.gate import (
     entry_bytes,
 )
 from saros.core.items import ItemArrays, intern_item
-from saros.core.jit import F32, I32, I64, U8, U16, U64, as_int, kernel
+from saros.core.jit import F32, I32, I64, U8, U16, U64, as_int, kernel, line_zeros
 from saros.core.ledger import ENTRIES, FREE, ITEMS, NIL, LedgerArrays, append, drop
 from saros.core.rows import RowRules
 from saros.core.table import SIZE, TableArrays, probe
@@ -83,7 +83,7 @@ class Blocks(NamedTuple):
             start=zeros(rows, np.int64),
             negatives=zeros(rows, np.int32),
             positives=zeros(rows, np.int32),
-            rows=zeros((rows, dim), np.float32),
+            rows=line_zeros((rows, dim), np.float32),
             items=zeros(items, np.uint64),
             slots=zeros(items, np.int32),
             weights=zeros(items, np.uint16),

@@ -20,12 +20,14 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core import counts as c
-from saros.core.fold import SignedBlocks, fold_block, fold_counters, fold_row
-from saros.core.items import UPDATES, ItemArrays
-from saros.core.jit import F32, F64, I32, I64, fast_kernel, kernel
+from saros.core.fold import SignedBlocks, ask_for_items, fold_block, fold_counters
+from saros.core.items import ItemArrays
+from saros.core.jit import F32, F64, I32, I64, as_int, kernel, merged_kernel
+from saros.core.lanes import LANES, as_f32, as_f64, first, how_many, load, prefetch, spread, sqrt, store, total, where
 from saros.core.ledger import LedgerArrays
+from saros.core.rowmath import DOWN, add_row, copy_row, lies_within, pull_row
 from saros.core.rows import ONE, RowRules, start_user
-from saros.core.scoring import BASE_LOSS, BLOCKS, LOSS, Scratch, gather, judge, judge_wide, raise_powers
+from saros.core.scoring import BASE_LOSS, BLOCKS, LOSS, UNKNOWN, WIDE, Scratch, gather, judge, judge_wide, raise_powers
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED, Blocks
 from saros.core.users import MOVED, UserArrays
 
@@ -35,6 +37,7 @@ KINDS = {"live": LIVE, "paper": PAPER}
 PRIOR_MIN = 1e-3
 _LIMIT = 32.0  # the step moves no coordinate beyond it
 _COEF_MAX = 1e9
+_AHEAD = 2  # blocks between the one in work and the one whose rows are asked for
 
 
 class StepRules(NamedTuple):
@@ -91,32 +94,36 @@ def _checked(rules: StepRules) -> StepRules:
 
 
 @kernel
-def _pair(s: Scratch, i: int, j: int, close: bool, prior: bool) -> np.float32:
-    """σ(-(s_i - s_j))."""
-    if close:
-        return s.power[j] / (s.power[i] + s.power[j])
-    x = np.float64(s.dot[i]) - s.dot[j]
-    if prior:
-        x += math.log(s.odds[i]) - math.log(s.odds[j])
-    return np.float32(1.0 / (1.0 + math.exp(min(x, 700.0))))
-
-
-@kernel
-def _coefficients(blocks: Blocks, b: int, rules: StepRules, close: bool, s: Scratch) -> None:
-    """Fill a: a_i = Σ_j g_ij for positives, a_j = -Σ_i g_ij for negatives."""
-    first, negatives = blocks.start[b], blocks.negatives[b]
-    count = negatives + blocks.positives[b]
-    scale = np.float32((negatives * blocks.positives[b]) ** -rules.exponent)
+def _coefficients_wide(negatives: int, count: int, scale: np.float32, prior: bool, s: Scratch) -> None:
+    """`_coefficients` for scores too far apart for ratios of powers: every pair on its own, in double precision."""
     for j in range(negatives):
         s.a[j] = 0.0
     for i in range(negatives, count):
         total = np.float32(0.0)
-        weight = scale * np.float32(blocks.weights[first + i] / 4096.0)
         for j in range(negatives):
-            g = weight * np.float32(blocks.weights[first + j] / 4096.0) * _pair(s, i, j, close, rules.kind == LIVE)
+            x = np.float64(s.dot[i]) - s.dot[j]
+            if prior:
+                x += math.log(s.odds[i]) - math.log(s.odds[j])
+            g = scale * s.weight[i] * s.weight[j] * np.float32(1.0 / (1.0 + math.exp(min(x, 700.0))))
             total += g
             s.a[j] -= g
         s.a[i] = total
+
+
+@merged_kernel
+def _coefficients(negatives: int, count: int, scale: np.float32, s: Scratch) -> None:
+    """Fill a: a_i = Σ_j g_ij for positives, a_j = -Σ_i g_ij for negatives."""
+    for at in range(0, count, LANES):
+        store(s.a, 0, at, spread(np.float32(0.0)))
+    for i in range(negatives, count):
+        whole, weight, own = np.float32(0.0), scale * s.weight[i], s.power[i]
+        for at in range(0, negatives, LANES):
+            others = load(s.power, 0, at)
+            g = load(s.weight, 0, at) * weight * (others / (others + own))
+            g = where(first(negatives - at), g, 0.0)
+            whole += total(g)
+            store(s.a, 0, at, load(s.a, 0, at) - g)
+        s.a[i] = whole
 
 
 @kernel
@@ -141,88 +148,159 @@ def _cut(row: I32, u: F32, coef: np.float32) -> np.float32:
     return np.float32(0.0)
 
 
-@kernel
-def _add(
-    items: ItemArrays, blocks: Blocks, signed: SignedBlocks, b: int, rules: StepRules, s: Scratch, counts: I64
-) -> None:
-    """Compute the coefficients of block b, keep them, and fold it in with +1."""
-    first, reach = blocks.start[b], np.float32(0.0)
-    for k in range(s.u.shape[0]):
-        reach = max(reach, abs(s.u[k]))
-    for k in range(blocks.negatives[b] + blocks.positives[b]):
-        slot = blocks.slots[first + k]
-        rate = rules.lr_item
+@merged_kernel
+def _set_rates(count: int, rules: StepRules, s: Scratch) -> None:
+    """Fill rate. Divisions and roots take long and need nothing but counters: begun early, they cost nothing."""
+    for at in range(0, count, LANES):
+        rate = spread(rules.lr_item)
         if rules.decay_item > 0:
-            rate /= math.sqrt(1.0 + max(0, items.counters[slot, UPDATES]) / rules.decay_item)
-        coef = np.float32(max(-_COEF_MAX, min(_COEF_MAX, rate * s.a[k])))
-        if not np.isfinite(coef):
-            coef = np.float32(0.0)
-            counts[c.NON_FINITE] += 1
-        if s.wide[k] or abs(coef) * reach >= 16.0:
-            cut = _cut(items.rows[slot], s.u, coef)
-            counts[c.CLAMPED] += cut != coef
-            coef = cut
-        blocks.coefs[first + k] = coef
-        counts[c.FAR] += fold_row(items.rows, slot, coef, s.u, 1)
+            updates = load(s.updates, 0, at)
+            rate = rate / sqrt(as_f64(where(updates > 0, updates, 0)) / rules.decay_item + 1.0)
+        store(s.rate, 0, at, rate)
+
+
+@merged_kernel
+def _scale(pairs: int, exponent: float, s: Scratch) -> np.float32:
+    """Return pairs^-exponent; what was computed once is remembered, because powers take long."""
+    if s.exponent[0] != exponent:
+        s.scales[:] = 0.0
+        s.exponent[0] = exponent
+    if pairs >= s.scales.shape[0]:
+        return np.float32(pairs**-exponent)
+    if s.scales[pairs] == 0.0:
+        s.scales[pairs] = np.float32(pairs**-exponent)
+    return s.scales[pairs]
+
+
+@merged_kernel
+def _add(
+    items: ItemArrays,
+    blocks: Blocks,
+    signed: SignedBlocks,
+    b: int,
+    rules: StepRules,
+    s: Scratch,
+    reach: np.float32,
+    counts: I64,
+) -> None:
+    """Compute the coefficients of block b, keep them, and fold it in with +1; `reach` is the largest |u|."""
+    start, count = blocks.start[b], blocks.negatives[b] + blocks.positives[b]
+    long = as_int(s.odd[WIDE])
+    for at in range(0, count, LANES):
+        coefs = load(s.rate, 0, at) * as_f64(load(s.a, 0, at))
+        coefs = where(coefs < _COEF_MAX, coefs, _COEF_MAX)
+        coefs = as_f32(where(coefs > -_COEF_MAX, coefs, -_COEF_MAX))
+        store(s.coef, 0, at, coefs)
+        moves = coefs * reach
+        here = first(count - at)
+        long += how_many(((moves >= 16.0) | (moves <= -16.0)) & here)
+    far = 0
+    for k in range(count):
+        slot, coef = blocks.slots[start + k], s.coef[k]
+        if long and (s.wide[k] or abs(coef) * reach >= 16.0):
+            coef = _cut(items.rows[slot], s.u[0], coef)
+            counts[c.CLAMPED] += coef != s.coef[k]
+        blocks.coefs[start + k] = coef
+        far += add_row(items.rows, slot, s.u, 0, coef)
+    counts[c.FAR] += far
     fold_counters(items, signed, b, 1)
 
 
-@fast_kernel
-def _move(users: UserArrays, user: int, count: int, rules: StepRules, s: Scratch, counts: I64) -> None:
-    """u += rate · Σ a·v, each coordinate within ±32."""
-    rate = rules.lr_user
-    if rules.decay_user > 0:
-        rate /= math.sqrt(1.0 + users.gate[user, MOVED] / rules.decay_user)
-    rate = min(rate, _COEF_MAX)
-    row = users.rows[user]
-    for k in range(count):
-        pull = np.float32(rate * s.a[k])
-        for d in range(row.shape[0]):
-            row[d] += pull * s.v[k, d]
+@kernel
+def _clamp(row: F32, before: F32, counts: I64) -> None:
+    """Bring a moved row back within ±32; a coordinate that is no number stays where it was before."""
     for d in range(row.shape[0]):
         if not np.isfinite(row[d]):
-            row[d] = s.u[d]
+            row[d] = before[d]
             counts[c.NON_FINITE] += 1
         elif abs(row[d]) > _LIMIT:
             row[d] = _LIMIT if row[d] > 0 else -_LIMIT
             counts[c.CLAMPED] += 1
-    users.gate[user, MOVED] += 1
+
+
+@merged_kernel
+def _pace(users: UserArrays, user: int, rules: StepRules) -> float:
+    """Return the rate at which a user's row moves now."""
+    rate = rules.lr_user
+    if rules.decay_user > 0:
+        rate /= math.sqrt(1.0 + users.gate[user, MOVED] / rules.decay_user)
+    return min(rate, _COEF_MAX)
+
+
+@merged_kernel
+def _move(w: Work, b: int, rate: float) -> None:
+    """u += rate · Σ a·v, each coordinate within ±32. Items that have no slot pull from where they would start."""
+    blocks, rows, s = w.blocks, w.users.rows, w.scratch
+    user, start, count = blocks.user[b], blocks.start[b], blocks.negatives[b] + blocks.positives[b]
+    for at in range(0, count, LANES):
+        store(s.pull, 0, at, as_f32(as_f64(load(s.a, 0, at)) * rate) * DOWN)
+    if s.odd[UNKNOWN] == 0:
+        pull_row(rows, user, w.items.rows, blocks.slots, start, s.pull, count)
+    else:
+        _move_apart(rows, user, w.items.rows, blocks.slots, start, s, count)
+    if not lies_within(rows, user, np.float32(_LIMIT)):
+        _clamp(rows[user], s.u[0], w.counts)
+    w.users.gate[user, MOVED] += 1
 
 
 @kernel
+def _move_apart(users: F32, user: int, rows: I32, slots: I32, begin: int, s: Scratch, count: int) -> None:
+    """`pull_row` where some items have no slot."""
+    for d in range(users.shape[1]):
+        for k in range(count):
+            slot = slots[begin + k]
+            users[user, d] += np.float32(rows[slot, d] if slot >= 0 else s.start[k, d]) * s.pull[k]
+
+
+@merged_kernel
 def _learn(w: Work, b: int) -> None:
     """Score, add and move for block b, as its flags say. One whose clicks were all repeats has nothing to say."""
     blocks, ledger, rules, s = w.blocks, w.ledger, w.rules, w.scratch
     if blocks.positives[b] == 0:
         return
     user, flags, entry = blocks.user[b], blocks.flags[b], blocks.entry[b]
-    for k in range(s.u.shape[0]):
-        s.u[k] = ledger.rows[entry, k] if flags & STORED else w.users.rows[user, k]
+    reach = copy_row(s.u, 0, ledger.rows, entry) if flags & STORED else copy_row(s.u, 0, w.users.rows, user)
+    pace = _pace(w.users, user, rules)
     if entry >= 0 and not flags & STORED:
-        for k in range(s.u.shape[0]):
-            ledger.rows[entry, k] = s.u[k]
-    count = gather(w.items, blocks, b, w.rows, rules.prior, s)
-    close = raise_powers(s, count, rules.kind == LIVE)
+        copy_row(ledger.rows, entry, s.u, 0)
+    negatives, count = blocks.negatives[b], blocks.negatives[b] + blocks.positives[b]
+    top, low = gather(w.items, blocks, b, w.rows, s)
+    if flags & ADD:
+        _set_rates(count, rules, s)
+    close = raise_powers(w.items, count, rules.prior, rules.kind == LIVE, top, low, s)
     if flags & SCORE:
         sums = w.progressive[blocks.decision[b]]
         sums[BLOCKS] += 1
         if close:
-            judge(s.power, blocks.negatives[b], count, sums, LOSS)
+            judge(s.power, negatives, count, sums, LOSS)
         else:
-            judge_wide(s, blocks.negatives[b], count, rules.kind == LIVE, sums)
-        judge(s.odds, blocks.negatives[b], count, sums, BASE_LOSS)
+            judge_wide(s, negatives, count, rules.kind == LIVE, sums)
+        judge(s.odds, negatives, count, sums, BASE_LOSS)
     if not flags & (ADD | MOVE):
         return
-    for k in range(s.u.shape[0]):
-        blocks.rows[b, k] = s.u[k]
-    _coefficients(blocks, b, rules, close, s)
+    copy_row(blocks.rows, b, s.u, 0)
+    scale = _scale(negatives * blocks.positives[b], rules.exponent, s)
+    if close:
+        _coefficients(negatives, count, scale, s)
+    else:
+        _coefficients_wide(negatives, count, scale, rules.kind == LIVE, s)
+    if flags & MOVE:
+        # First: the user's row moves by item rows as they are before the block.
+        _move(w, b, pace)
     if flags & ADD:
-        _add(w.items, blocks, w.signed, b, rules, s, w.counts)
+        _add(w.items, blocks, w.signed, b, rules, s, reach, w.counts)
         if flags & KEEP:
             for k in range(count):
                 ledger.coefs[blocks.arena[b] + k] = blocks.coefs[blocks.start[b] + k]
-    if flags & MOVE:
-        _move(w.users, user, count, rules, s, w.counts)
+
+
+@merged_kernel
+def _ask_for(w: Work, b: int) -> None:
+    """Ask for what block b will need."""
+    blocks = w.blocks
+    prefetch(w.users.rows, blocks.user[b])
+    prefetch(w.users.gate, blocks.user[b])
+    ask_for_items(w.items, blocks.slots, blocks.start[b], blocks.negatives[b] + blocks.positives[b])
 
 
 @kernel
@@ -233,6 +311,8 @@ def step(w: Work) -> None:
     """
     blocks = w.blocks
     for b in range(blocks.user.shape[0]):
+        if b + _AHEAD < blocks.user.shape[0]:
+            _ask_for(w, b + _AHEAD)
         if blocks.flags[b] & RESET:
             start_user(w.users.rows, blocks.user[b], w.users.keys[blocks.user[b]], w.rows)
             w.users.gate[blocks.user[b], MOVED] = 0

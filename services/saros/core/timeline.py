@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core.events import DAY_MS
-from saros.core.jit import I32, I64, U8, U16, U64, as_int, copy_columns, inline_kernel, kernel
+from saros.core.jit import I32, I64, U8, U16, U64, as_int, copy_columns, inline_kernel, kernel, merged_kernel
 from saros.core.users import CLOCK, FLAGS, IN_HEAP, OPEN, UserArrays
 
 # What stands in `Closed.op`.
@@ -150,7 +150,7 @@ def unwatch(timeline: Timeline, users: UserArrays, user: int) -> None:
                 return
 
 
-@kernel
+@merged_kernel
 def advance(timeline: Timeline, users: UserArrays, gap_ms: int, closed: Closed, time_ms: int) -> bool:
     """Move the watermark: end the sessions whose deadline it passes, in (deadline, key) order; False: out of room."""
     while timeline.at[1] > 0 and timeline.deadline_ms[0] < time_ms:

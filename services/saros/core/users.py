@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.jit import F32, I32, I64, U16, U32, U64, copy_columns, kernel
+from saros.core.jit import F32, I32, I64, U16, U32, U64, copy_columns, kernel, line_zeros
 from saros.core.rows import RowRules, start_user
 from saros.core.table import SlotTable
 
@@ -72,14 +72,14 @@ class Users:
         return UserArrays(
             keys=self.table.keys,
             pins=self.table.pins,
-            head=np.zeros((n, 8), np.int64),
-            ring=np.zeros((n, RING_SIZE), np.uint32),
+            head=line_zeros((n, 8), np.int64),
+            ring=line_zeros((n, RING_SIZE), np.uint32),
             sets=np.zeros((n, self._sets), np.uint64),
             weights=np.zeros((n, self._pending), np.uint16),
-            gate=np.zeros((n, GATE_WIDTH), np.int32),
+            gate=line_zeros((n, GATE_WIDTH), np.int32),
             repeats=np.zeros((n, self._repeats), np.uint32),
             doom=np.full(n, UNDOOMED, np.int32),
-            rows=np.zeros((n, self._rows.dim), np.float32),
+            rows=line_zeros((n, self._rows.dim), np.float32),
         )
 
     def remember_repeats(self, remember: bool) -> None:

@@ -8,6 +8,7 @@ step judges itself, and popularity, the number of clicks, judged here.
 import numpy as np
 
 from saros.core.jit import F32, F64, I64, kernel
+from saros.core.lanes import LANES
 from saros.core.learner import Batch
 from saros.core.scoring import (
     ACCURACY,
@@ -47,7 +48,9 @@ class Progressive:
     def __init__(self, items: int, widest: int, window: int = WINDOW) -> None:
         self._window = window
         self._windows = [np.zeros(_COLUMNS)]
-        self._clicks, self._power = np.zeros(items, np.int64), np.zeros(widest, np.float32)
+        # `judge` reads sixteen numbers at a time.
+        room = -(-widest // LANES) * LANES
+        self._clicks, self._power = np.zeros(items, np.int64), np.zeros(room, np.float32)
 
     @property
     def left(self) -> int:
