@@ -7,7 +7,6 @@ from saros.core.jit import F32, F64, I32, I64, kernel, line_zeros
 from saros.core.lanes import (
     LANES,
     as_f32,
-    as_f64,
     as_i32,
     bits_as_f32,
     bits_as_i32,
@@ -16,8 +15,8 @@ from saros.core.lanes import (
     how_many,
     load,
     lowest,
+    nearest,
     prefetch,
-    product,
     rint,
     spread,
     sqrt,
@@ -25,7 +24,7 @@ from saros.core.lanes import (
     total,
     where,
 )
-from saros.core.rowmath import DOWN, add_row, copy_row, dot_row, lies_within, pull_row
+from saros.core.rowmath import DOWN, add_row, copy_row, count_far, dot_row, learn_rows, lies_within, pull_row
 from saros.core.rows import ONE
 
 DIMS = [1, 2, 5, 15, 16, 17, 31, 33, 48, 63, 64, 65, 80, 128, 150]
@@ -41,20 +40,22 @@ def _arithmetic(x: F32, y: F32, out: F32) -> None:
     store(out, 4, 0, 2.0 * one - other * 0.1)
     store(out, 5, 0, rint(one * 10.0))
     store(out, 6, 0, where(one < other, one, 7.0))
-    store(out, 7, 0, as_f32(sqrt(as_f64(other))))
+    store(out, 7, 0, sqrt(other))
     store(out, 8, 0, spread(np.float32(0.25)) + 0.5)
     store(out, 9, 0, bits_as_f32(bits_as_i32(one) & 0x7FFFFFFF))
     store(out, 10, 0, as_f32(as_i32(one * 100.0) >> 1))
+    store(out, 11, 0, as_f32(nearest(one * 8.0)))
 
 
 def test_arithmetic_is_that_of_float32() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(2, 20)).astype(np.float32), rng.random((1, 16)).astype(np.float32) + 1
-    out, one, other = np.zeros((11, 16), np.float32), x[1, 3:19], y[0]
+    out, one, other = np.zeros((12, 16), np.float32), x[1, 3:19], y[0]
     _arithmetic(x, y, out)
     expected = [one + other, one - other, one * other, one / other, np.float32(2) * one - other * np.float32(0.1)]
     expected += [np.rint(one * np.float32(10)), np.where(one < other, one, np.float32(7)), np.sqrt(other)]
     expected += [np.full(16, 0.75, np.float32), abs(one), (one * np.float32(100)).astype(np.int32) >> 1]
+    expected += [np.rint(one * np.float32(8))]
     assert out.tolist() == np.array(expected, np.float32).tolist()
 
 
@@ -75,17 +76,16 @@ def test_truths_are_counted(n: int) -> None:
 @kernel
 def _reduce(x: F64, out: F64) -> None:
     lanes = load(x, 0, 0)
-    out[0], out[1], out[2], out[3] = total(lanes), product(lanes), highest(lanes), lowest(lanes)
+    out[0], out[1], out[2] = total(lanes), highest(lanes), lowest(lanes)
 
 
-def test_sums_and_products_go_by_halves() -> None:
-    x, out = np.random.default_rng(0).normal(size=16), np.zeros(4)
+def test_sums_go_by_halves() -> None:
+    x, out = np.random.default_rng(0).normal(size=16), np.zeros(3)
     _reduce(x, out)
-    added, multiplied = x.copy(), x.copy()
+    added = x.copy()
     while len(added) > 1:
-        half = len(added) // 2
-        added, multiplied = added[:half] + added[half:], multiplied[:half] * multiplied[half:]
-    assert out.tolist() == [added[0], multiplied[0], x.max(), x.min()]
+        added = added[: len(added) // 2] + added[len(added) // 2 :]
+    assert out.tolist() == [added[0], x.max(), x.min()]
 
 
 @kernel
@@ -130,6 +130,35 @@ def test_rows_of_any_length_come_out_as_coordinate_by_coordinate(dim: int) -> No
     before[1] += np.rint(u[0] * np.float32(ONE) * coef).astype(np.int32)
     assert rows.tolist() == before.tolist()
     assert out[2] == out[4] == 0
+
+
+@kernel
+def _learn(users: F32, u: F32, rows: I32, slots: I32, pulls: F32, coefs: F32, far: I64) -> None:
+    far[0] = learn_rows(users, 1, u, rows, slots, 1, pulls, coefs, 3)
+    far[1] = count_far(rows, slots, 1, 3)
+
+
+@kernel
+def _learn_apart(users: F32, u: F32, rows: I32, slots: I32, pulls: F32, coefs: F32, far: I64) -> None:
+    pull_row(users, 1, rows, slots, 1, pulls, 3)
+    for k in range(3):
+        far[1] += add_row(rows, slots[1 + k], u, 0, coefs[k])
+    far[0] = far[1] > 0
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("reach", [1.0, 25.0])
+def test_rows_learn_in_one_go_what_they_learn_apart(dim: int, reach: float) -> None:
+    rng = np.random.default_rng(dim)
+    rows, u = (rng.normal(size=(5, dim)) * reach * ONE).astype(np.int32), rng.normal(size=(1, dim)).astype(np.float32)
+    users, pulls = np.repeat(u, 3, axis=0), rng.normal(size=16).astype(np.float32) * DOWN
+    coefs, slots = rng.normal(size=16).astype(np.float32), np.array([9, 4, 0, 2, 9], np.int32)
+    twins = [(users.copy(), rows.copy(), np.zeros(2, np.int64)) for _ in range(2)]
+    for learn, (own, table, far) in zip((_learn, _learn_apart), twins, strict=True):
+        learn(own, u, table, slots, pulls, coefs, far)
+    for one, other in zip(*twins, strict=True):
+        assert one.tolist() == other.tolist()
+    assert twins[0][1][[1, 3]].tolist() == rows[[1, 3]].tolist()
 
 
 @pytest.mark.parametrize("dim", [1, 16, 20])

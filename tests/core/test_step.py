@@ -13,7 +13,7 @@ from saros.core.items import CLICKED, SHOWN, UPDATES
 from saros.core.jit import F32, F64, kernel
 from saros.core.lanes import LANES, load, store
 from saros.core.rows import ONE, live_rows, paper_rows
-from saros.core.scoring import exp32
+from saros.core.scoring import exp32, log1p32
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED
 from saros.core.step import StepRules, live_step, paper_step
 from saros.core.users import MOVED
@@ -253,7 +253,7 @@ def test_rates_that_make_no_sense_are_refused(broken: dict[str, float]) -> None:
         live_step(**broken)
 
 
-def test_the_recipe_is_the_one_of_the_notes() -> None:
+def test_the_recipe_is_the_twin_s() -> None:
     assert naive.Recipe(True, *live_step()[1:]) == naive.LIVE
     assert naive.Recipe(False, *paper_step(0.3)[1:]) == naive.paper(0.3)
 
@@ -296,3 +296,24 @@ def test_exp32_keeps_its_promise() -> None:
     zeros = np.zeros(LANES, np.float32)
     _exp32(zeros)
     assert (zeros == 1.0).all(), "equal scores stay equal to the prior alone"
+
+
+@kernel
+def _log1p32(x: F32) -> None:
+    """Put log1p32 of each number (a multiple of 16 of them) in its place."""
+    for at in range(0, x.shape[0], LANES):
+        store(x, 0, at, log1p32(load(x, 0, at)))
+
+
+def test_log1p32_keeps_its_promise() -> None:
+    # Every exponent from 2^-60 to 1e30, and densely around 1, where adding 1 cuts most.
+    words = np.arange(0x21800000, 0x7149F2C9, 7919, dtype=np.uint32)
+    x = np.concatenate((words, np.arange(0x3F000000, 0x40000000, 61, dtype=np.uint32))).view(np.float32)
+    x = x[: len(x) & -LANES]
+    found = x.copy()
+    _log1p32(found)
+    exact = np.log1p(x.astype(np.float64))
+    assert (abs(found - exact) / exact).max() < 3e-7
+    zeros = np.zeros(LANES, np.float32)
+    _log1p32(zeros)
+    assert (zeros == 0.0).all()

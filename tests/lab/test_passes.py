@@ -123,7 +123,7 @@ def test_the_papers_step_is_the_gradient_of_eq_3(negatives: int, positives: int,
 def test_the_first_pass_is_the_live_step(blocks: list[naive.Block], seed: int) -> None:
     rows, rules = live_rows(4, seed), offline_rules(0.5, 0.25, mu_user=0.0, mu_item=0.0)
     model = last(fit(table_of(blocks), USERS, ITEMS, rows, rules, passes=1))
-    recipe = live.Recipe(True, 0.5, 0.25, decay_user=30.0, decay_item=0.0, exponent=0.75, alpha=4.0)
+    recipe = live.Recipe(True, 0.5, 0.25, decay_user=30.0, decay_item=0.0, exponent=0.7, alpha=4.0)
     row_of = {u: live.user_start(seed, int(key), 4, 0, rows.user_start) for u, key in enumerate(USERS)}
     items = live.Items(seed, 4, rows.item_scale)
     twin = live.Model(recipe, items, {u: live.User(row) for u, row in row_of.items()})

@@ -178,16 +178,20 @@ def _converted(kind: Any, given: Any, name: str) -> Any:
 
 
 def _as_f32(_typing: Any, lanes: Any) -> Any:
-    name = {types.float64: "fptrunc", types.uint16: "uitofp"}.get(lanes.kind, "sitofp")
-    return _converted(types.float32, lanes, name)
-
-
-def _as_f64(_typing: Any, lanes: Any) -> Any:
-    return _converted(types.float64, lanes, "fpext" if lanes.kind == types.float32 else "sitofp")
+    return _converted(types.float32, lanes, "sitofp")
 
 
 def _as_i32(_typing: Any, lanes: Any) -> Any:
     return _converted(types.int32, lanes, "fptosi")
+
+
+def _nearest(_typing: Any, lanes: Any) -> Any:
+    def emit(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VectorType(_I32, LANES), [arguments[0].type])
+        name = f"llvm.lrint.v{LANES}i32.v{LANES}f32"
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+    return Lanes(types.int32)(lanes), emit
 
 
 def _bits_as_f32(_typing: Any, lanes: Any) -> Any:
@@ -271,12 +275,12 @@ load, store = cast(_Function, intrinsic(_load)), cast(_Function, intrinsic(_stor
 # is rarely in a cache, and a processor that mispredicts forgets what it was about to load.
 prefetch = cast(Callable[[_Any, Any], None], intrinsic(_prefetch))
 spread = cast(_Function, intrinsic(_spread_out))  # one number in all lanes
-as_f32, as_f64, as_i32 = (cast(_Function, intrinsic(x)) for x in (_as_f32, _as_f64, _as_i32))
+as_f32, as_i32 = (cast(_Function, intrinsic(x)) for x in (_as_f32, _as_i32))
 bits_as_f32, bits_as_i32 = (cast(_Function, intrinsic(x)) for x in (_bits_as_f32, _bits_as_i32))
+nearest = cast(_Function, intrinsic(_nearest))  # of float32 lanes within int32: rint, as whole numbers
 rint, sqrt = (cast(_Function, intrinsic(_math(name))) for name in ("rint", "sqrt"))
 where = cast(_Function, intrinsic(_where))  # where(truth, one, other)
 first = cast(_Function, intrinsic(_first))  # first(n): true in the first n lanes
 how_many = cast(_Function, intrinsic(_how_many))  # lanes that are true
 total = cast(_Function, intrinsic(_reduced(lambda builder, one, other: builder.fadd(one, other))))
-product = cast(_Function, intrinsic(_reduced(lambda builder, one, other: builder.fmul(one, other))))
 highest, lowest = (cast(_Function, intrinsic(_reduced(_outdoing(sign)))) for sign in (">", "<"))

@@ -5,18 +5,17 @@ Sixteen coordinates at a time; what is left over of a row goes one by one. Sums 
 
 import numpy as np
 
-from saros.core.jit import F32, I32, merged_kernel
+from saros.core.jit import F32, I32, kernel, merged_kernel
 from saros.core.lanes import (
     LANES,
     as_f32,
-    as_i32,
     bits_as_f32,
     bits_as_i32,
     first,
     highest,
     how_many,
     load,
-    rint,
+    nearest,
     spread,
     store,
     total,
@@ -78,7 +77,7 @@ def add_row(rows: I32, slot: int, u: F32, i: int, coef: np.float32) -> bool:
     whole = dim & -LANES
     sizes, lift = spread(np.int32(0)), coef * _UP  # a power of two: the product rounds as if u had been multiplied
     for at in range(0, whole, LANES):
-        words = load(rows, slot, at) + as_i32(rint(load(u, i, at) * lift))
+        words = load(rows, slot, at) + nearest(load(u, i, at) * lift)
         store(rows, slot, at, words)
         sizes = sizes | (words ^ (words >> 31))
     beyond = how_many(sizes >= _FAR) > 0
@@ -123,6 +122,82 @@ def pull_row(users: F32, user: int, rows: I32, slots: I32, begin: int, pulls: F3
         for k in range(count):
             y += np.float32(rows[slots[begin + k], d]) * pulls[k]
         users[user, d] = y
+
+
+@merged_kernel
+def _learn_wide(
+    users: F32, user: int, u: F32, at: int, rows: I32, slots: I32, begin: int, pulls: F32, coefs: F32, count: int
+) -> bool:
+    """`learn_rows` for four times sixteen coordinates, from `at` on: all that repeats stays in registers."""
+    two, three, four = at + LANES, at + 2 * LANES, at + 3 * LANES
+    x1, x2, x3, x4 = load(users, user, at), load(users, user, two), load(users, user, three), load(users, user, four)
+    u1, u2, u3, u4 = load(u, 0, at), load(u, 0, two), load(u, 0, three), load(u, 0, four)
+    sizes = spread(np.int32(0))
+    for k in range(count):
+        slot, pull, lift = slots[begin + k], pulls[k], coefs[k] * _UP
+        w1, w2, w3, w4 = load(rows, slot, at), load(rows, slot, two), load(rows, slot, three), load(rows, slot, four)
+        x1, x2 = x1 + as_f32(w1) * pull, x2 + as_f32(w2) * pull
+        x3, x4 = x3 + as_f32(w3) * pull, x4 + as_f32(w4) * pull
+        w1, w2 = w1 + nearest(u1 * lift), w2 + nearest(u2 * lift)
+        w3, w4 = w3 + nearest(u3 * lift), w4 + nearest(u4 * lift)
+        store(rows, slot, at, w1)
+        store(rows, slot, two, w2)
+        store(rows, slot, three, w3)
+        store(rows, slot, four, w4)
+        sizes = sizes | (w1 ^ (w1 >> 31)) | (w2 ^ (w2 >> 31)) | (w3 ^ (w3 >> 31)) | (w4 ^ (w4 >> 31))
+    store(users, user, at, x1)
+    store(users, user, two, x2)
+    store(users, user, three, x3)
+    store(users, user, four, x4)
+    return how_many(sizes >= _FAR) > 0
+
+
+@merged_kernel
+def learn_rows(
+    users: F32, user: int, u: F32, rows: I32, slots: I32, begin: int, pulls: F32, coefs: F32, count: int
+) -> bool:
+    """`pull_row` of a user and `add_row` of each item in one go, u[0] being the user's row as it was.
+
+    True if a coordinate of an item now lies beyond ±64. The items are all different.
+    """
+    dim = users.shape[1]
+    whole, wide, beyond = dim & -LANES, dim & -_WIDTH, False
+    for at in range(0, wide, _WIDTH):
+        beyond |= _learn_wide(users, user, u, at, rows, slots, begin, pulls, coefs, count)
+    for at in range(wide, whole, LANES):
+        x, own, sizes = load(users, user, at), load(u, 0, at), spread(np.int32(0))
+        for k in range(count):
+            slot = slots[begin + k]
+            words = load(rows, slot, at)
+            x = x + as_f32(words) * pulls[k]
+            words = words + nearest(own * (coefs[k] * _UP))
+            store(rows, slot, at, words)
+            sizes = sizes | (words ^ (words >> 31))
+        store(users, user, at, x)
+        beyond |= how_many(sizes >= _FAR) > 0
+    for d in range(whole, dim):
+        y = users[user, d]
+        for k in range(count):
+            slot = slots[begin + k]
+            y += np.float32(rows[slot, d]) * pulls[k]
+            word = np.int32(rows[slot, d] + np.int32(np.rint(u[0, d] * (coefs[k] * _UP))))
+            rows[slot, d] = word
+            beyond |= word ^ (word >> 31) >= _FAR
+        users[user, d] = y
+    return beyond
+
+
+@kernel
+def count_far(rows: I32, slots: I32, begin: int, count: int) -> int:
+    """Return how many of these rows have a coordinate beyond ±64."""
+    far = 0
+    for k in range(begin, begin + count):
+        beyond = False
+        for d in range(rows.shape[1]):
+            word = rows[slots[k], d]
+            beyond |= word ^ (word >> 31) >= _FAR
+        far += beyond
+    return far
 
 
 @merged_kernel

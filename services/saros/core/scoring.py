@@ -1,7 +1,7 @@
 """Scores of a block as it stands, before it is learned: what the step needs, and progressive validation for free.
 
 Scores are held as powers, exp(s) relative to the block's largest u·v. Then σ(-(s_i - s_j)) is e_j / (e_i + e_j), the
-prior is a factor (its odds) instead of a logarithm, and the loss of many pairs is the logarithm of one product. Where
+prior is a factor (its odds) instead of a logarithm, and a pair's loss is log(1 + e_j / e_i). Where
 scores lie too far apart for that, every pair is computed on its own in double precision.
 """
 
@@ -15,17 +15,17 @@ from saros.core.jit import F32, F64, I32, U8, kernel, line_zeros, merged_kernel
 from saros.core.lanes import (
     LANES,
     as_f32,
-    as_f64,
     as_i32,
     bits_as_f32,
+    bits_as_i32,
     first,
     highest,
     how_many,
     load,
     lowest,
-    product,
     rint,
     store,
+    total,
     where,
 )
 from saros.core.rowmath import dot_row
@@ -39,8 +39,7 @@ PROGRESSIVE = (
 )  # fmt: skip
 
 _EXP_MAX = 80.0  # exp32 takes numbers up to it, and down to its negative
-_SPREAD_MAX = 1e9  # of the powers in a block, for products of ratios
-_PRODUCT_MAX = 1e300
+_SPREAD_MAX = 1e9  # of the powers in a block, for ratios of them
 _SCALES = 1024
 UNKNOWN, WIDE = 0, 1  # places in `Scratch.odd`
 _WEIGHT_UNIT = np.float32(1.0 / 4096.0)
@@ -74,7 +73,7 @@ class Scratch(NamedTuple):
     clicked: I32  # [w] counters of the items, as they were before the block
     shown: I32  # [w]
     updates: I32  # [w]
-    rate: F64  # [w] of the items
+    rate: F32  # [w] of the items
     wide: U8  # [w] 1: a coordinate lies beyond ±16
     u: F32  # [1, d]
     start: I32  # [w, d] rows of the items that have no slot
@@ -89,7 +88,7 @@ def scratch(items: int, dim: int) -> Scratch:
     floats: list[F32] = [line_zeros(width, np.float32) for _ in range(7)]
     counters: list[I32] = [line_zeros(width, np.int32) for _ in range(3)]
     others = (
-        line_zeros(width, np.float64),
+        line_zeros(width, np.float32),
         np.zeros(width, np.uint8),
         line_zeros((1, dim), np.float32),
         line_zeros((width, dim), np.int32),
@@ -130,13 +129,14 @@ def gather(items: ItemArrays, blocks: Blocks, b: int, rows: RowRules, s: Scratch
 def raise_powers(
     items: ItemArrays, count: int, prior: float, live: bool, top: np.float32, low: np.float32, s: Scratch
 ) -> bool:
-    """Fill odds and power; True if the block's scores lie close enough together for products of ratios."""
+    """Fill odds and power; True if the block's scores lie close enough together for ratios of powers."""
     p0 = (items.totals[CLICKED] + 1.0) / (items.totals[CLICKED] + items.totals[SHOWN] + 2.0)
+    likes, dislikes = np.float32(prior * p0), np.float32(prior * (1.0 - p0))
     least, most = np.float32(np.inf), np.float32(0.0)
     for at in range(0, count, LANES):
         clicked, shown = load(s.clicked, 0, at), load(s.shown, 0, at)
-        clicks, views = as_f64(where(clicked > 0, clicked, 0)), as_f64(where(shown > 0, shown, 0))
-        odds = as_f32((clicks + prior * p0) / (views + prior * (1.0 - p0)))
+        clicks, views = as_f32(where(clicked > 0, clicked, 0)), as_f32(where(shown > 0, shown, 0))
+        odds = (clicks + likes) / (views + dislikes)
         store(s.odds, 0, at, odds)
         x = load(s.dot, 0, at) - top
         power = exp32(where(x > -_EXP_MAX, x, -_EXP_MAX))
@@ -148,43 +148,50 @@ def raise_powers(
     return bool(top - low < _EXP_MAX and least > 0.0 and most < least * np.float32(_SPREAD_MAX))
 
 
-@kernel
-def _log_each(power: F32, own: np.float32, begin: int, end: int) -> float:
-    """Return Σ log(1 + power[j] / own) where their product would not fit a double."""
-    loss = 0.0
-    for j in range(begin, end):
-        loss += math.log1p(np.float64(power[j]) / own)
-    return loss
+@merged_kernel
+def log1p32(x: Any) -> Any:
+    """log(1 + x) of float32 lanes, x from 0 to 1e30, to within a few units in the last place."""
+    y = x + 1.0
+    lost = (x - (y - 1.0)) / y  # what adding 1 has cut off
+    # y = m·2^e with m from √½ to √2, so that the polynomial is near its centre.
+    bits = bits_as_i32(y)
+    e = (bits - 0x3F3504F3) >> 23
+    f = bits_as_f32(bits - (e << 23)) - 1.0
+    square = f * f
+    p = f * 7.0376836292e-2 - 1.1514610310e-1
+    p = p * f + 1.1676998740e-1
+    p = p * f - 1.2420140846e-1
+    p = p * f + 1.4249322787e-1
+    p = p * f - 1.6668057665e-1
+    p = p * f + 2.0000714765e-1
+    p = p * f - 2.4999993993e-1
+    p = p * f + 3.3333331174e-1
+    tail = as_f32(e) * -2.12194440e-4 - square * 0.5 + f * square * p
+    return tail + f + as_f32(e) * 0.693359375 + lost
 
 
 @merged_kernel
 def judge(power: F32, negatives: int, count: int, sums: F64, column: int) -> None:
     """Add a block's mean pair loss, pair accuracy and reciprocal rank (ties count half) to three sums."""
-    loss, halves, above, best = 0.0, 0, 0, np.float32(0.0)
+    loss, halves, most = 0.0, 0, 0
     for i in range(negatives, count):
-        own = power[i]
-        best = max(best, own)
-        inverse = 1.0 / own
+        own, below = power[i], 0
+        inverse = np.float32(1.0) / own
         for at in range(0, negatives, LANES):
             others, here = load(power, 0, at), first(negatives - at)
-            ratios = product(where(here, as_f64(others) * inverse + 1.0, 1.0))
-            if ratios < _PRODUCT_MAX:
-                loss += math.log(ratios)
-            else:
-                loss += _log_each(power, own, at, min(at + LANES, negatives))
-            halves += how_many((others < own) & here) + how_many((others <= own) & here)
-    for at in range(0, negatives, LANES):
-        others, here = load(power, 0, at), first(negatives - at)
-        above += how_many((others > best) & here) + how_many((others >= best) & here)
-    pairs = negatives * (count - negatives)
-    sums[column] += loss / pairs
-    sums[column + 1] += 0.5 * halves / pairs
-    sums[column + 2] += 1.0 / (1.0 + 0.5 * above)
+            loss += total(where(here, log1p32(others * inverse), 0.0))
+            below += how_many((others < own) & here) + how_many((others <= own) & here)
+        halves += below
+        most = max(most, below)  # that of the best positive: what is not below it, by halves, is above it
+    share = 1.0 / (negatives * (count - negatives))
+    sums[column] += loss * share
+    sums[column + 1] += 0.5 * halves * share
+    sums[column + 2] += 1.0 / (1.0 + negatives - 0.5 * most)
 
 
 @kernel
 def judge_wide(s: Scratch, negatives: int, count: int, prior: bool, sums: F64) -> None:
-    """`judge` for scores too far apart for products of ratios: every pair on its own, in double precision."""
+    """`judge` for scores too far apart for ratios of powers: every pair on its own, in double precision."""
     loss, right, top, above = 0.0, 0.0, -np.inf, 0.0
     for i in range(negatives, count):
         score = s.dot[i] + (math.log(s.odds[i]) if prior else 0.0)

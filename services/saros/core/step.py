@@ -23,9 +23,9 @@ from saros.core import counts as c
 from saros.core.fold import SignedBlocks, ask_for_items, fold_block, fold_counters
 from saros.core.items import ItemArrays
 from saros.core.jit import F32, F64, I32, I64, as_int, kernel, merged_kernel
-from saros.core.lanes import LANES, as_f32, as_f64, first, how_many, load, prefetch, spread, sqrt, store, total, where
+from saros.core.lanes import LANES, as_f32, first, how_many, load, prefetch, spread, sqrt, store, total, where
 from saros.core.ledger import LedgerArrays
-from saros.core.rowmath import DOWN, add_row, copy_row, lies_within, pull_row
+from saros.core.rowmath import DOWN, add_row, copy_row, count_far, learn_rows, lies_within, pull_row
 from saros.core.rows import ONE, RowRules, start_user
 from saros.core.scoring import BASE_LOSS, BLOCKS, LOSS, UNKNOWN, WIDE, Scratch, gather, judge, judge_wide, raise_powers
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED, Blocks
@@ -152,10 +152,11 @@ def _cut(row: I32, u: F32, coef: np.float32) -> np.float32:
 def _set_rates(count: int, rules: StepRules, s: Scratch) -> None:
     """Fill rate. Divisions and roots take long and need nothing but counters: begun early, they cost nothing."""
     for at in range(0, count, LANES):
-        rate = spread(rules.lr_item)
+        rate = spread(np.float32(min(rules.lr_item, _COEF_MAX)))
         if rules.decay_item > 0:
             updates = load(s.updates, 0, at)
-            rate = rate / sqrt(as_f64(where(updates > 0, updates, 0)) / rules.decay_item + 1.0)
+            share = np.float32(min(1.0 / rules.decay_item, _COEF_MAX))
+            rate = rate / sqrt(as_f32(where(updates > 0, updates, 0)) * share + 1.0)
         store(s.rate, 0, at, rate)
 
 
@@ -172,38 +173,31 @@ def _scale(pairs: int, exponent: float, s: Scratch) -> np.float32:
     return s.scales[pairs]
 
 
+@kernel
+def _cut_long(items: ItemArrays, blocks: Blocks, b: int, s: Scratch, reach: np.float32, counts: I64) -> None:
+    """Cut the coefficients of block b that may move a row too far."""
+    for k in range(blocks.negatives[b] + blocks.positives[b]):
+        if s.wide[k] or abs(s.coef[k]) * reach >= 16.0:
+            cut = _cut(items.rows[blocks.slots[blocks.start[b] + k]], s.u[0], s.coef[k])
+            counts[c.CLAMPED] += cut != s.coef[k]
+            s.coef[k] = cut
+
+
 @merged_kernel
-def _add(
-    items: ItemArrays,
-    blocks: Blocks,
-    signed: SignedBlocks,
-    b: int,
-    rules: StepRules,
-    s: Scratch,
-    reach: np.float32,
-    counts: I64,
-) -> None:
-    """Compute the coefficients of block b, keep them, and fold it in with +1; `reach` is the largest |u|."""
-    start, count = blocks.start[b], blocks.negatives[b] + blocks.positives[b]
-    long = as_int(s.odd[WIDE])
+def _set_coefs(items: ItemArrays, blocks: Blocks, b: int, s: Scratch, reach: np.float32, counts: I64) -> None:
+    """Fill coef and keep it with block b; `reach` is the largest |u|."""
+    count, long = blocks.negatives[b] + blocks.positives[b], as_int(s.odd[WIDE])
     for at in range(0, count, LANES):
-        coefs = load(s.rate, 0, at) * as_f64(load(s.a, 0, at))
+        coefs = load(s.rate, 0, at) * load(s.a, 0, at)
         coefs = where(coefs < _COEF_MAX, coefs, _COEF_MAX)
-        coefs = as_f32(where(coefs > -_COEF_MAX, coefs, -_COEF_MAX))
+        coefs = where(coefs > -_COEF_MAX, coefs, -_COEF_MAX)
         store(s.coef, 0, at, coefs)
         moves = coefs * reach
-        here = first(count - at)
-        long += how_many(((moves >= 16.0) | (moves <= -16.0)) & here)
-    far = 0
+        long += how_many(((moves >= 16.0) | (moves <= -16.0)) & first(count - at))
+    if long:
+        _cut_long(items, blocks, b, s, reach, counts)
     for k in range(count):
-        slot, coef = blocks.slots[start + k], s.coef[k]
-        if long and (s.wide[k] or abs(coef) * reach >= 16.0):
-            coef = _cut(items.rows[slot], s.u[0], coef)
-            counts[c.CLAMPED] += coef != s.coef[k]
-        blocks.coefs[start + k] = coef
-        far += add_row(items.rows, slot, s.u, 0, coef)
-    counts[c.FAR] += far
-    fold_counters(items, signed, b, 1)
+        blocks.coefs[blocks.start[b] + k] = s.coef[k]
 
 
 @kernel
@@ -228,28 +222,37 @@ def _pace(users: UserArrays, user: int, rules: StepRules) -> float:
 
 
 @merged_kernel
-def _move(w: Work, b: int, rate: float) -> None:
-    """u += rate · Σ a·v, each coordinate within ±32. Items that have no slot pull from where they would start."""
-    blocks, rows, s = w.blocks, w.users.rows, w.scratch
-    user, start, count = blocks.user[b], blocks.start[b], blocks.negatives[b] + blocks.positives[b]
+def _set_pulls(count: int, rate: float, s: Scratch) -> None:
+    """Fill pull: what each item's row, on the grid, adds to the user's."""
+    pace = np.float32(rate)
     for at in range(0, count, LANES):
-        store(s.pull, 0, at, as_f32(as_f64(load(s.a, 0, at)) * rate) * DOWN)
-    if s.odd[UNKNOWN] == 0:
-        pull_row(rows, user, w.items.rows, blocks.slots, start, s.pull, count)
-    else:
-        _move_apart(rows, user, w.items.rows, blocks.slots, start, s, count)
-    if not lies_within(rows, user, np.float32(_LIMIT)):
-        _clamp(rows[user], s.u[0], w.counts)
-    w.users.gate[user, MOVED] += 1
+        store(s.pull, 0, at, load(s.a, 0, at) * pace * DOWN)
 
 
 @kernel
 def _move_apart(users: F32, user: int, rows: I32, slots: I32, begin: int, s: Scratch, count: int) -> None:
-    """`pull_row` where some items have no slot."""
+    """`pull_row` where some items have no slot: they pull from where they would start."""
     for d in range(users.shape[1]):
         for k in range(count):
             slot = slots[begin + k]
             users[user, d] += np.float32(rows[slot, d] if slot >= 0 else s.start[k, d]) * s.pull[k]
+
+
+@merged_kernel
+def _move_rows(w: Work, b: int, adds: bool, moves: bool) -> None:
+    """Item rows += coef·u, user row += Σ pull·v, with the rows as they were before; as far as the flags say."""
+    blocks, users, rows, s = w.blocks, w.users.rows, w.items.rows, w.scratch
+    user, start, count = blocks.user[b], blocks.start[b], blocks.negatives[b] + blocks.positives[b]
+    if adds and moves:
+        if learn_rows(users, user, s.u, rows, blocks.slots, start, s.pull, s.coef, count):
+            w.counts[c.FAR] += count_far(rows, blocks.slots, start, count)
+    elif adds:
+        for k in range(count):
+            w.counts[c.FAR] += add_row(rows, blocks.slots[start + k], s.u, 0, s.coef[k])
+    elif s.odd[UNKNOWN] == 0:
+        pull_row(users, user, rows, blocks.slots, start, s.pull, count)
+    else:
+        _move_apart(users, user, rows, blocks.slots, start, s, count)
 
 
 @merged_kernel
@@ -284,14 +287,20 @@ def _learn(w: Work, b: int) -> None:
         _coefficients(negatives, count, scale, s)
     else:
         _coefficients_wide(negatives, count, scale, rules.kind == LIVE, s)
-    if flags & MOVE:
-        # First: the user's row moves by item rows as they are before the block.
-        _move(w, b, pace)
     if flags & ADD:
-        _add(w.items, blocks, w.signed, b, rules, s, reach, w.counts)
+        _set_coefs(w.items, blocks, b, s, reach, w.counts)
+    if flags & MOVE:
+        _set_pulls(count, pace, s)
+    _move_rows(w, b, bool(flags & ADD), bool(flags & MOVE))
+    if flags & ADD:
+        fold_counters(w.items, w.signed, b, 1)
         if flags & KEEP:
             for k in range(count):
-                ledger.coefs[blocks.arena[b] + k] = blocks.coefs[blocks.start[b] + k]
+                ledger.coefs[blocks.arena[b] + k] = s.coef[k]
+    if flags & MOVE:
+        if not lies_within(w.users.rows, user, np.float32(_LIMIT)):
+            _clamp(w.users.rows[user], s.u[0], w.counts)
+        w.users.gate[user, MOVED] += 1
 
 
 @merged_kernel

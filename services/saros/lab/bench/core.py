@@ -38,7 +38,7 @@ class Size(NamedTuple):
     events: int  # fed in a round
 
 
-FULL, QUICK = Size(rounds=7, calls=8, blocks=4096, events=60_000), Size(rounds=2, calls=1, blocks=200, events=2_000)
+FULL, QUICK = Size(rounds=9, calls=64, blocks=512, events=60_000), Size(rounds=2, calls=1, blocks=200, events=2_000)
 
 
 def run_core(
@@ -65,15 +65,14 @@ def step_lines(size: Size) -> Iterator[Row]:
 
 def _step_line(peer: Peer, dim: int, size: Size) -> Row:
     name, unit = f"step, d {dim}", "pairs/s"
-    goal = STEP_GOAL if peer.package == "implicit" and dim == STEP_GOAL_DIM else None
+    goal = STEP_GOAL if peer.name == "implicit BPR" and dim == STEP_GOAL_DIM else None
     works = shapes.make_works(size.calls, size.blocks, dim)
     try:
         other = [peer.make(_some(work.blocks, peer.blocks), dim) for work in works[: 1 if peer.blocks else None]]
     except ImportError:
         note = f'{peer.package} is not installed: make bench PEERS="{peer.package}"'
         return row(name, unit, None, against=peer.name, goal=goal, note=note)
-    theirs = sum(shapes.pairs_of(_some(work.blocks, peer.blocks)) for work in works[: len(other)])
-    ours = sum(shapes.pairs_of(work.blocks) for work in works)
+    ours, theirs = sum(shapes.pairs_of(work.blocks) for work in works), sum(learn() for learn in other)
     runs: list[Run] = [lambda _: _each(works), lambda _: [learn() for learn in other]]
     seconds = race(size.rounds, runs)
     mine, peer_value = ours / seconds[0], theirs / seconds[1]

@@ -1,6 +1,7 @@
 """What the step is measured against: the plain step without our guarantees, and how others learn from pairs.
 
-Each peer is made from blocks and a dimension, and is then a `Learn`: called, it learns all of its blocks once. Packages
+Each peer is made from blocks and a dimension, and is then a `Learn`: called, it learns all of its blocks once, or an
+epoch of its own, and returns the number of pairs. Packages
 that Saros does not need are imported only here and only when asked for; where one is missing, ImportError says so.
 """
 
@@ -10,14 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from saros.core.jit import F32, I32, I64, fast_kernel
+from saros.core.jit import F32, I64, fast_kernel
 from saros.core.settle import Blocks
-from saros.lab.bench.shapes import ITEMS, USERS, pairs_of
+from saros.lab.bench.shapes import ITEMS, USERS, draw_items, draw_users, pairs_of
 
-Learn = Callable[[], None]
+Learn = Callable[[], int]
 _RATE = 0.05
 _REG = 0.01
 _BATCH_PAIRS = 1024
+LIKES_DRAWN = 630_000  # of them 575,000 are different: the ratings of 4 and 5 in ML-1M
 
 
 class Peer(NamedTuple):
@@ -25,7 +27,7 @@ class Peer(NamedTuple):
 
     name: str
     make: Callable[[Blocks, int], Learn]
-    blocks: int  # how many it can learn in a fraction of a second; 0: all
+    blocks: int  # how many of a call's it can learn in a fraction of a second; 0: all of all calls
     package: str  # that it needs; empty: none
     note: str
 
@@ -72,7 +74,12 @@ def plain_step(blocks: Blocks, user_rows: F32, item_rows: F32, a: F32, rate: flo
 def plain(blocks: Blocks, dim: int) -> Learn:
     """The plain step, compiled."""
     users, items, room = rows(USERS, dim), rows(ITEMS, dim, 1), np.zeros((3, max(dim, 256)), np.float32)
-    return lambda: plain_step(blocks, users, items, room, _RATE)
+
+    def learn() -> int:
+        plain_step(blocks, users, items, room, _RATE)
+        return pairs_of(blocks)
+
+    return learn
 
 
 class RiverStyle:
@@ -124,9 +131,10 @@ def river_style(blocks: Blocks, dim: int) -> Learn:
     """`RiverStyle` on blocks that are lists already."""
     model, lists = RiverStyle(dim), as_lists(blocks)
 
-    def learn() -> None:
+    def learn() -> int:
         for user, negatives, positives in lists:
             model.learn_one(user, negatives, positives)
+        return pairs_of(blocks)
 
     return learn
 
@@ -142,20 +150,35 @@ def pairs_as_columns(blocks: Blocks) -> tuple[I64, I64, I64]:
     return np.array(user), np.array(liked), np.array(disliked)
 
 
-def implicit_bpr(blocks: Blocks, dim: int) -> Learn:
-    """One epoch of implicit's BPR with as many samples as the blocks have pairs, users and items drawn from theirs."""
+def _implicit(dim: int, verify: bool) -> Learn:
+    """One epoch of implicit's BPR over as many likes as ML-1M has, without the set-up of its `fit`."""
     from implicit.cpu.bpr import RNGVector, bpr_update
 
-    user, liked, disliked = pairs_as_columns(blocks)
-    samples = pairs_of(blocks)
-    # It draws the liked and the disliked item from one list: half of each keeps the items as popular as in the blocks.
-    items: I32 = np.where(np.arange(samples) % 2 == 0, liked, disliked).astype(np.int32)
-    users: I32 = user.astype(np.int32)
+    rng = np.random.default_rng(0)
+    drawn = draw_users(rng, LIKES_DRAWN, USERS).astype(np.int64) * ITEMS + draw_items(rng, LIKES_DRAWN, ITEMS)
+    likes = np.unique(drawn)
+    user, item = (likes // ITEMS).astype(np.int32), (likes % ITEMS).astype(np.int32)
+    starts = np.searchsorted(user, np.arange(USERS + 1)).astype(np.int32)
     # As its `fit` makes them: one more column, a bias that is 1 for users.
     user_rows, item_rows = rows(USERS, dim + 1), rows(ITEMS, dim + 1, 1)
     user_rows[:, dim] = 1.0
-    draws, nothing = RNGVector(1, samples - 1, np.array([7], np.int64)), np.zeros(1, np.int32)
-    return lambda: bpr_update(draws, users, items, nothing, user_rows, item_rows, _RATE, _REG, 1, False)
+    draws = RNGVector(1, len(likes) - 1, np.array([7], np.int64))
+
+    def learn() -> int:
+        _, skipped = bpr_update(draws, user, item, starts, user_rows, item_rows, _RATE, _REG, 1, verify)
+        return len(likes) - int(skipped)
+
+    return learn
+
+
+def implicit_bpr(_: Blocks, dim: int) -> Learn:
+    """As it comes: a pair whose disliked item the user has liked is drawn and dropped."""
+    return _implicit(dim, verify=True)
+
+
+def implicit_unverified(_: Blocks, dim: int) -> Learn:
+    """With `verify_negative_samples` off: every pair drawn is learned."""
+    return _implicit(dim, verify=False)
 
 
 def _torch_step(torch: Any, dim: int) -> Callable[[Any, Any, Any], None]:
@@ -180,9 +203,10 @@ def _torch(blocks: Blocks, dim: int, ends: list[int]) -> Learn:
     step, columns = _torch_step(torch, dim), [torch.from_numpy(column) for column in pairs_as_columns(blocks)]
     pieces = [[column[a:b] for column in columns] for a, b in zip([0, *ends], ends, strict=False)]
 
-    def learn() -> None:
+    def learn() -> int:
         for user, liked, disliked in pieces:
             step(user, liked, disliked)
+        return pairs_of(blocks)
 
     return learn
 
@@ -200,9 +224,8 @@ def torch_batches(blocks: Blocks, dim: int) -> Learn:
 
 PEERS = (
     Peer("plain float32 step", plain, 0, "", "compiled too; no fixed point, prior, scoring, counters or falling rates"),
-    Peer(
-        "implicit BPR", implicit_bpr, 0, "implicit", "1 thread, one epoch, set-up left out, verify_negative_samples off"
-    ),
+    Peer("implicit BPR", implicit_bpr, 1, "implicit", "as it comes, 1 thread, an epoch over likes in ML-1M's shape"),
+    Peer("implicit, unverified", implicit_unverified, 1, "implicit", "the same with verify_negative_samples off"),
     Peer("river-style step", river_style, 300, "", "plain Python, a dict of numpy vectors, a block at a time"),
     Peer("torch, a block a step", torch_blocks, 100, "torch", "sparse embeddings and SGD, 1 thread"),
     Peer("torch, 1,024 pairs a step", torch_batches, 3000, "torch", "in batches, which is not learning online"),

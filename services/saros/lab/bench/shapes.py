@@ -12,7 +12,7 @@ from saros.core import counts
 from saros.core.events import CLICK, DAY_MS, IMPRESSION, NEGATIVE, Events
 from saros.core.gate import DECISIONS, LEARN
 from saros.core.items import Items
-from saros.core.jit import I32, I64, U64
+from saros.core.jit import I32, I64, U64, line_zeros
 from saros.core.ledger import NIL, Ledger
 from saros.core.rows import live_rows
 from saros.core.scoring import PROGRESSIVE, scratch
@@ -129,9 +129,10 @@ def make_works(calls: int, blocks: int, dim: int) -> list[Work]:
     )
     users.intern(keys(USERS, 1))
     ledger, room = Ledger(dim, USERS), scratch(NEGATIVES_MAX + 1, dim)
+    told = line_zeros((blocks, dim), np.float32)  # a learner, too, writes every batch into the same columns
     works = []
     for seed in range(calls):
-        made = make_blocks(blocks, dim, slots, item_keys, USERS, seed)
+        made = make_blocks(blocks, dim, slots, item_keys, USERS, seed)._replace(rows=told)
         progressive = np.zeros((len(DECISIONS), len(PROGRESSIVE)))
         works.append(
             Work(
