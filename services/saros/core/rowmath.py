@@ -182,7 +182,7 @@ def learn_rows(
             y += np.float32(rows[slot, d]) * pulls[k]
             word = np.int32(rows[slot, d] + np.int32(np.rint(u[0, d] * (coefs[k] * _UP))))
             rows[slot, d] = word
-            beyond |= word ^ (word >> 31) >= _FAR
+            beyond |= bool(word ^ (word >> 31) >= _FAR)
         users[user, d] = y
     return beyond
 

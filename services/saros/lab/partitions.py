@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from saros.core.ids import joined
 from saros.core.jit import I32, I64, U8, U32, kernel
 
 _SEED = np.uint32(0x9747B28C)
@@ -43,12 +44,9 @@ def _murmur2_all(buffer: U8, bounds: I64, hashes: U32) -> None:
 
 def murmur2(texts: Sequence[str]) -> U32:
     """Return the hash of each text's UTF-8 bytes."""
-    encoded = [text.encode() for text in texts]
-    bounds = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=bounds[1:])
-    hashes = np.zeros(len(encoded), np.uint32)
-    # A copy, because a read-only buffer would be compiled for anew.
-    _murmur2_all(np.frombuffer(b"".join(encoded), np.uint8).copy(), bounds, hashes)
+    buffer, bounds = joined(texts)
+    hashes = np.zeros(len(texts), np.uint32)
+    _murmur2_all(buffer, bounds, hashes)
     return hashes
 
 
