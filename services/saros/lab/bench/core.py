@@ -38,7 +38,8 @@ class Size(NamedTuple):
     events: int  # fed in a round
 
 
-FULL, QUICK = Size(rounds=9, calls=64, blocks=512, events=60_000), Size(rounds=2, calls=1, blocks=200, events=2_000)
+# A call learns what a micro-batch of 4,096 events closes: a slate and a click for each block.
+FULL, QUICK = Size(rounds=9, calls=16, blocks=2048, events=60_000), Size(rounds=2, calls=1, blocks=200, events=2_000)
 
 
 def run_core(
