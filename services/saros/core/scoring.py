@@ -1,8 +1,8 @@
 """Scores of a block as it stands, before it is learned: what the step needs, and progressive validation for free.
 
 Scores are held as powers, exp(s) relative to the block's largest u·v. Then σ(-(s_i - s_j)) is e_j / (e_i + e_j), the
-prior is a factor (its odds) instead of a logarithm, and a pair's loss is log(1 + e_j / e_i). Where
-scores lie too far apart for that, every pair is computed on its own in double precision.
+prior is a factor (its odds) instead of a logarithm, and a pair's loss is log(1 + e_j / e_i). Where scores lie too far
+apart for that, every pair is computed on its own in double precision.
 """
 
 import math

@@ -131,7 +131,7 @@ def replay(
     if as_json:
         typer.echo(json.dumps(answer))
     else:
-        report.print_replay(answer, outcome)
+        report.print_replay(answer)
 
 
 @app.command()
@@ -192,7 +192,7 @@ def blocks(
     if as_json:
         typer.echo(json.dumps(answer))
     else:
-        report.print_blocks(answer, spread)
+        report.print_blocks(answer)
 
 
 @data_app.command()
@@ -290,9 +290,13 @@ class _Flags(NamedTuple):
                 problems.append(Problem(message, hint))
             raise SettingsError(problems) from None
 
+    def is_offline(self, passes: int) -> bool:
+        """One pass without regularisation is live learning; anything else is not."""
+        return passes > 1 or bool(self.mu)
+
     def check(self, passes: int, order: str | None, progressive: bool) -> None:
         """Refuse flags that have no meaning together."""
-        offline = passes > 1 or bool(self.mu)
+        offline = self.is_offline(passes)
         if self.step == "live" and passes == 1 and (self.lr is not None or self.mu is not None):
             flag = "--lr" if self.lr is not None else "--mu"
             raise InputError(
@@ -310,8 +314,8 @@ class _Flags(NamedTuple):
             raise InputError("--progressive judges one live pass", "leave out --passes and --mu")
 
     def passes(self, settings: Settings, passes: int) -> "PassRules | None":
-        """Return the rules of offline learning, or None: one pass without regularisation is live learning."""
-        if passes == 1 and not self.mu:
+        """Return the rules of offline learning, or None where learning is live."""
+        if not self.is_offline(passes):
             return None
         from saros.lab.passes import offline_rules, paper_passes
 

@@ -8,7 +8,6 @@ step judges itself, and popularity, the number of clicks, judged here.
 import numpy as np
 
 from saros.core.jit import F32, F64, I64, kernel
-from saros.core.lanes import LANES
 from saros.core.learner import Batch
 from saros.core.scoring import (
     ACCURACY,
@@ -18,6 +17,7 @@ from saros.core.scoring import (
     PROGRESSIVE,
     RECIPROCAL_RANK,
     judge,
+    scratch,
 )
 from saros.core.settle import SCORE, Blocks
 
@@ -48,9 +48,7 @@ class Progressive:
     def __init__(self, items: int, widest: int, window: int = WINDOW) -> None:
         self._window = window
         self._windows = [np.zeros(_COLUMNS)]
-        # `judge` reads sixteen numbers at a time.
-        room = -(-widest // LANES) * LANES
-        self._clicks, self._power = np.zeros(items, np.int64), np.zeros(room, np.float32)
+        self._clicks, self._power = np.zeros(items, np.int64), scratch(widest, 1).power
 
     @property
     def left(self) -> int:

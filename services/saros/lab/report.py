@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from saros.lab.bench.measure import Row
-from saros.lab.blocks import Distribution
 from saros.lab.experiment import Outcome
 from saros.lab.model import METRICS, ranking_json
 
@@ -45,7 +44,7 @@ def replay_json(asked: dict[str, Any], outcome: Outcome, baselines: dict[str, An
     return answer
 
 
-def print_replay(answer: dict[str, Any], outcome: Outcome) -> None:
+def print_replay(answer: dict[str, Any]) -> None:
     """Print the answer of `saros replay`."""
     a, seconds = answer, answer["train_seconds"]
     passes = "1 pass" if a["passes"] == 1 else f"{a['passes']} passes"
@@ -56,7 +55,7 @@ def print_replay(answer: dict[str, Any], outcome: Outcome) -> None:
     )
     typer.echo(f"{a['blocks']:,} blocks, learned in {seconds:.2f} s (kernels were compiled before)")
     if a["gate"] != "none":
-        _print_gate(outcome)
+        _print_gate(a["counts"], a["blocks_max"])
     named = {"this run": a, **a["baselines"]}
     rows = []
     for name, row in named.items():
@@ -70,33 +69,32 @@ def print_replay(answer: dict[str, Any], outcome: Outcome) -> None:
         if row["standard"]
     ]
     print_table("Standard metrics", ["", *map(str.upper, METRICS)], rows)
-    if outcome.progressive is not None:
-        _print_progressive(outcome.progressive.windows(), outcome.progressive.total())
+    if "progressive" in a:
+        _print_progressive(a["progressive"])
 
 
-def _print_gate(outcome: Outcome) -> None:
-    counts = outcome.counts
+def _print_gate(counts: dict[str, int], blocks_max: list[list[int]]) -> None:
+    learned, over, crossed, back = (counts.get(name, 0) for name in ("learned", "over", "crossed", "taken_back"))
     typer.echo(
-        f"gate: {counts['learned']:,} blocks learned, {counts['over']:,} above B, "
-        f"{counts['crossed']:,} users passed B, {counts['taken_back']:,} blocks taken back"
+        f"gate: {learned:,} blocks learned, {over:,} above B, {crossed:,} users passed B, {back:,} blocks taken back"
     )
-    for p, highs in enumerate(outcome.highs):
+    for p, highs in enumerate(blocks_max):
         moves = f", moved {len(highs) - 1:,} times between {min(highs)} and {max(highs)}" if len(highs) > 1 else ""
         typer.echo(f"gate: partition {p}: B {highs[-1]}{moves}")
 
 
-def _print_progressive(windows: list[dict[str, float]], total: dict[str, float]) -> None:
+def _print_progressive(judged: dict[str, Any]) -> None:
     names = ("", "item_positive_rate_", "popularity_")
     headers = ["blocks", "accuracy", "item rate", "popularity", "rec. rank", "item rate", "popularity"]
     rows, seen = [], 0
-    for window in windows:
+    for window in judged["windows"]:
         seen += int(window["blocks"])
         rows.append([f"{seen:,}", *_judged(window, names)])
-    rows.append(["all", *_judged(total, names)])
+    rows.append(["all", *_judged(judged, names)])
     print_table("Judged before it is learned, by windows of blocks", headers, rows)
 
 
-def _judged(window: dict[str, float], names: Sequence[str]) -> list[str]:
+def _judged(window: dict[str, Any], names: Sequence[str]) -> list[str]:
     return [_number(window[name + what]) for what in ("accuracy", "reciprocal_rank") for name in names]
 
 
@@ -104,7 +102,7 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
-def print_blocks(answer: dict[str, Any], spread: Distribution) -> None:
+def print_blocks(answer: dict[str, Any]) -> None:
     """Print the answer of `saros blocks`."""
     a = answer
     window = f", the most in {a['window_days']} days" if a["window_days"] else ""
@@ -112,19 +110,15 @@ def print_blocks(answer: dict[str, Any], spread: Distribution) -> None:
         f"{a['dataset']} ({a['part']}): {a['blocks']:,} blocks of {a['users']:,} users, rule {a['rule']}{window}"
     )
     typer.echo(f"{a['users_without_blocks']:,} users have no block")
-    if not len(spread.counts):
+    if not a["users"]:
         return
     names = ("min", "median", "mean", "p90", "p95", "p99", "max")
     print_table("Blocks of a user", ["", *names], [["", *(f"{a[name]:,.4g}" for name in names)]])
-    most = max(users for _, _, users in spread.histogram())
-    rows = [
-        [
-            f"{low:,}" if low == high else f"{low:,}–{high:,}",
-            f"{users:,}",
-            ("█" * round(_BAR * users / most)).ljust(_BAR),
-        ]
-        for low, high, users in spread.histogram()
-    ]
+    most = max(row["users"] for row in a["histogram"])
+    rows = []
+    for low, high, users in (row.values() for row in a["histogram"]):
+        span = f"{low:,}" if low == high else f"{low:,}–{high:,}"
+        rows.append([span, f"{users:,}", "█" * round(_BAR * users / most)])
     print_table("Users by blocks", ["blocks", "users", ""], rows, left=(0, 2))
     rows = [
         [

@@ -19,6 +19,7 @@ from saros.core.scoring import PROGRESSIVE, scratch
 from saros.core.settle import ADD, MOVE, SCORE, Blocks
 from saros.core.step import Work, live_step
 from saros.core.users import Users
+from saros.lab.log import spans
 
 USERS, ITEMS = 6_040, 3_706
 NEGATIVES_MIN, NEGATIVES_MAX = 5, 15
@@ -83,9 +84,8 @@ def slates(visits: int, users: int, item_keys: U64, seed: int = 1) -> Events:
     sizes = np.concatenate((size, np.ones(visits, np.int64)))
     begins = np.concatenate((first, len(shown) + np.arange(visits)))
     start = np.concatenate(([0], np.cumsum(sizes[order])))
-    places = np.repeat(begins[order] - start[:-1], sizes[order]) + np.arange(start[-1])
     kind = np.where(order < visits, IMPRESSION, CLICK)
-    items = np.concatenate((shown, clicked))[places]
+    items = np.concatenate((shown, clicked))[spans(begins[order], sizes[order])]
     return Events.of(np.concatenate((user, user))[order], kind, items, time_ms[order], start=start)
 
 
