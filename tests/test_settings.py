@@ -31,12 +31,14 @@ DEFAULTS = {
     "SAROS_SESSION__AHEAD_MAX_S": 300,
     "SAROS_SESSION__USER_TTL_S": 7_776_000,
     "SAROS_GATE__BLOCKS_MIN": 1,
-    "SAROS_GATE__BLOCKS_MAX": "p95",
+    "SAROS_GATE__BLOCKS_MAX": "p97",
     "SAROS_GATE__BLOCKS_MAX_FLOOR": 50,
+    "SAROS_GATE__BLOCKS_MAX_CEILING": 100,
     "SAROS_GATE__WINDOW_DAYS": 7,
     "SAROS_GATE__MODE": "immediate",
     "SAROS_GATE__OWN_ROW": "freeze",
-    "SAROS_GATE__REPEAT_CLICKS": "learn",
+    "SAROS_GATE__REPEAT_CLICKS": "ignore",
+    "SAROS_GATE__WAIT_S": 7200,
     "SAROS_GATE__LEDGER_MAX_BYTES": 524_288,
     "SAROS_STEP__KIND": "live",
     "SAROS_STEP__LR_USER": 0.45,
@@ -63,6 +65,8 @@ LIMITS = {
     "SAROS_GATE__BLOCKS_MIN": ("1", "0", "1000000000", "1000000001"),
     "SAROS_GATE__BLOCKS_MAX": ("1", "0", "1000000000", "1000000001"),
     "SAROS_GATE__BLOCKS_MAX_FLOOR": ("1", "0", "1000000000", "1000000001"),
+    "SAROS_GATE__BLOCKS_MAX_CEILING": ("1", "0", "1000000000", "1000000001"),
+    "SAROS_GATE__WAIT_S": ("0", "-1", "691200", "691201"),
     "SAROS_GATE__WINDOW_DAYS": ("1", "0", "8", "9"),
     "SAROS_GATE__LEDGER_MAX_BYTES": ("4096", "4095", "16777216", "16777217"),
     "SAROS_STEP__LR_USER": ("1e-9", "0", "10", "10.1"),
@@ -109,9 +113,13 @@ def test_every_number_is_limited() -> None:
 def test_limits(variable: str) -> None:
     least, below, most, above = LIMITS[variable]
     number = float if isinstance(DEFAULTS[variable], float) else int
-    assert value_of(variable, {variable: least}) == number(least)
-    # A band must not be empty: the largest b needs a B as large.
-    room = {"SAROS_GATE__BLOCKS_MAX": most} if variable == "SAROS_GATE__BLOCKS_MIN" else {}
+    # A band must not be empty, nor an estimate's: a bound as far out needs the other one there too.
+    room = {
+        "SAROS_GATE__BLOCKS_MIN": {"SAROS_GATE__BLOCKS_MAX": most},
+        "SAROS_GATE__BLOCKS_MAX_FLOOR": {"SAROS_GATE__BLOCKS_MAX_CEILING": most},
+        "SAROS_GATE__BLOCKS_MAX_CEILING": {"SAROS_GATE__BLOCKS_MAX_FLOOR": least},
+    }.get(variable, {})
+    assert value_of(variable, {variable: least} | room) == number(least)
     assert value_of(variable, {variable: most} | room) == number(most)
     assert complaints({variable: below})[0].startswith(f"{variable}={below} is too small: give ")
     assert complaints({variable: above})[0].startswith(f"{variable}={above} is too large: give ")
@@ -175,6 +183,10 @@ def test_the_band_must_not_be_empty() -> None:
         "SAROS_GATE__BLOCKS_MIN=60 is above SAROS_GATE__BLOCKS_MAX=50: lower it to 50, or raise SAROS_GATE__BLOCKS_MAX"
     ]
     assert load(environ | {"SAROS_GATE__BLOCKS_MAX": "60"}).gate.blocks_max == 60
+    assert complaints({"SAROS_GATE__BLOCKS_MAX_FLOOR": "101"}) == [
+        "SAROS_GATE__BLOCKS_MAX_FLOOR=101 is above SAROS_GATE__BLOCKS_MAX_CEILING=100: "
+        "lower it to 100, or raise SAROS_GATE__BLOCKS_MAX_CEILING"
+    ]
 
 
 def test_zero_means_never() -> None:
@@ -315,14 +327,18 @@ def test_settings_reach_the_core() -> None:
             "SAROS_SESSION__SPLIT_ON_ID": "true",
             "SAROS_GATE__MODE": "session",
             "SAROS_GATE__OWN_ROW": "learn",
-            "SAROS_GATE__REPEAT_CLICKS": "ignore",
+            "SAROS_GATE__REPEAT_CLICKS": "learn",
+            "SAROS_GATE__WAIT_S": "60",
+            "SAROS_GATE__BLOCKS_MAX_CEILING": "70",
             "SAROS_STEP__KIND": "paper",
             "SAROS_STEP__LR": "0.125",
         }
     )
     rules = SessionRules(RULE_ALGORITHM, gap_ms=60_000, ahead_ms=7_000, ttl_ms=90 * 86_400_000, split_on_id=True)
     assert settings.session.rules() == rules
-    assert settings.gate.rules() == GateRules(mode=MODES["session"], own_row=True, ignore_repeats=True)
+    assert settings.gate.rules() == GateRules(
+        blocks_max_ceiling=70, mode=MODES["session"], own_row=True, ignore_repeats=False, wait_ms=60_000
+    )
     assert settings.step.rules() == paper_step(0.125)
 
 

@@ -145,10 +145,13 @@ class GateSettings(_Concern):
     ] = 1
     blocks_max: Annotated[
         _BlocksMax, Field(description="Most blocks of a user that count (the paper's B); a word = estimated each day")
-    ] = "p95"
+    ] = "p97"
     blocks_max_floor: Annotated[
         int, Field(ge=1, le=_BLOCKS_LIMIT, description="Least that an estimate gives; holds before the first day ends")
     ] = 50
+    blocks_max_ceiling: Annotated[
+        int, Field(ge=1, le=_BLOCKS_LIMIT, description="Most that an estimate gives, however active the users look")
+    ] = 100
     window_days: Annotated[int, Field(ge=1, le=8, description="Days over which a user's blocks are counted")] = 7
     mode: Annotated[
         Literal["immediate", "session", "shadow"],
@@ -159,13 +162,25 @@ class GateSettings(_Concern):
     ] = "freeze"
     repeat_clicks: Annotated[
         Literal["learn", "ignore"], Field(description="What a user's later clicks on the same item do")
-    ] = "learn"
+    ] = "ignore"
+    wait_s: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=8 * _DAY_S,
+            description="In mode session: a user with more than a block in so many seconds is waited for; 0 = nobody",
+        ),
+    ] = 7200
     ledger_max_bytes: Annotated[
         int, Field(ge=4096, le=16 * 2**20, description="Most bytes of one user's ledger; blocks beyond are not learned")
     ] = 524_288
 
     @model_validator(mode="after")
     def _band_is_not_empty(self) -> Self:
+        if self.blocks_max_floor > self.blocks_max_ceiling:
+            hint = f"lower it to {self.blocks_max_ceiling}, or raise SAROS_GATE__BLOCKS_MAX_CEILING"
+            context = {"field": "blocks_max_floor", "high": self.blocks_max_ceiling, "hint": hint}
+            raise PydanticCustomError("setting", "is above SAROS_GATE__BLOCKS_MAX_CEILING={high}", context)
         fixed = isinstance(self.blocks_max, int)
         high, other = (self.blocks_max, "BLOCKS_MAX") if fixed else (self.blocks_max_floor, "BLOCKS_MAX_FLOOR")
         if isinstance(self.blocks_min, int) and isinstance(high, int) and self.blocks_min > high:
@@ -184,10 +199,12 @@ class GateSettings(_Concern):
             blocks_max=high if isinstance(high, int) else ESTIMATED,
             percentile=float(high[1:]) if isinstance(high, str) and high != "mean" else 0.0,
             blocks_max_floor=self.blocks_max_floor,
+            blocks_max_ceiling=self.blocks_max_ceiling,
             window_days=self.window_days,
             mode=MODES[self.mode],
             own_row=self.own_row == "learn",
             ignore_repeats=self.repeat_clicks == "ignore",
+            wait_ms=1000 * self.wait_s,
             ledger_max_bytes=self.ledger_max_bytes,
         )
 

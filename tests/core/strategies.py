@@ -130,10 +130,12 @@ def gate_rules(*, modes: tuple[str, ...] = ("immediate", "session", "shadow")) -
         blocks_max=st.sampled_from((0, 0, 1, 2, 3, 4, HUGE)),
         percentile=st.sampled_from((0.0, 50.0, 95.0)),
         blocks_max_floor=st.integers(1, 3),
+        blocks_max_ceiling=st.sampled_from((3, 4, HUGE)),
         window_days=st.sampled_from((1, 2, 3, 8)),
         mode=st.sampled_from(modes),
         own_row=st.booleans(),
         ignore_repeats=st.booleans(),
+        wait_ms=st.sampled_from((0, 0, GAP_MS // 2, GAP_MS, 3 * GAP_MS, DAY_MS)),
         ledger_max_bytes=st.sampled_from((HUGE, HUGE, 200, 76)),
     ).filter(lambda rules: rules.blocks_min <= (rules.blocks_max or rules.blocks_max_floor))
 

@@ -18,6 +18,7 @@ from tests.naive.sessions import Event
 
 SESSIONS = naive_sessions.Rules(gap_ms=GAP_MS)
 BAND = Rules(blocks_min=2, blocks_max=3, window_days=2)  # b = 2, B = 3
+SLOW = replace(BAND, blocks_min=1, blocks_max=9, mode="session", wait_ms=20_000)
 BothRules = tuple[naive_sessions.Rules, Rules]
 Pool = dict[int, list[int]]
 
@@ -78,6 +79,27 @@ EXAMPLES: list[tuple[str, Rules, str, str, dict[int, str]]] = [
         "block ab, block cd, wait 11s, block ef, block gh",
         "wait hold hold over",
         {},
+    ),
+    # ... and for longer where they came faster than one in each wait: 11 s of silence end a session, and 20 s a block
+    # make 40 s for two of them.
+    ("waited for", SLOW, "block ab, block cd, wait 11s, tick", "hold hold", {1: "+0+0"}),
+    ("until the pace is met", SLOW, "block ab, block cd, wait 40s, tick, wait 1s, tick", "hold hold", {1: "+1+1"}),
+    ("one block waits for less", SLOW, "block ab, wait 21s, tick", "hold", {1: "+1"}),
+    ("blocks at the pace are added", SLOW, "block ab, wait 21s, block cd, wait 21s, tick", "hold hold", {1: "+1+1"}),
+    ("tiny sessions do not help", SLOW, "block ab, wait 11s, block cd, wait 11s, tick", "hold hold", {1: "+0+0"}),
+    (
+        "nor does a long wait before",
+        SLOW,
+        "block ab, wait 1d, block cd, block ef, wait 41s, tick",
+        "hold hold hold",
+        {1: "+1+1+1"},
+    ),
+    (
+        "an erase ends the wait",
+        SLOW,
+        "block ab, block cd, erase, block ef, wait 21s, tick",
+        "hold hold hold",
+        {1: "+1"},
     ),
     # Shadow mode: the same words, but every block is added.
     (
@@ -271,10 +293,21 @@ def test_estimates_of_users_with_many_blocks(percentile: float, counts: tuple[in
         assert max(2, least) <= high <= max(2, least * 9 // 8), "a bin is at most an eighth wide"
 
 
+def test_an_estimate_stays_below_its_ceiling() -> None:
+    """Most users are bots with 300 blocks: B does not follow them."""
+    story = "".join(f"show a user={1 + k}, " + f"click b user={1 + k}, " * n for k, n in enumerate((5, 300, 300)))
+    sessions = replace(SESSIONS, rule="authors")
+    for ceiling, high in ((HUGE, 319), (100, 100)):
+        _, _, run = play(f"{story} wait 1d, tick", Rules(blocks_max_floor=2, blocks_max_ceiling=ceiling), sessions)
+        assert run.bounds() == (1, high)
+
+
 BAD_RULES: list[tuple[GateRules, str]] = [
     (GateRules(blocks_min=-1), "bounds"),
     (GateRules(blocks_max=-1), "bounds"),
     (GateRules(blocks_max_floor=0), "bounds"),
+    (GateRules(blocks_max_floor=101), "ceiling 100"),
+    (GateRules(wait_ms=-1), "wait"),
     (GateRules(blocks_min=51), "above 50"),
     (GateRules(blocks_min=4, blocks_max=3), "above 3"),
     (GateRules(window_days=0), "window_days"),

@@ -17,16 +17,18 @@ ENTRY_BYTES = 20  # of a ledger entry, before its row (4 bytes a coordinate) and
 
 @dataclass(frozen=True)
 class Rules:
-    """As saros.core.gate.GateRules, with the mode's name, and the sizes of rows and item table."""
+    """As saros.core.gate.GateRules without its defences, with the mode's name, and the sizes of rows and item table."""
 
     blocks_min: int = 1  # 0: estimated
     blocks_max: int = 0  # 0: estimated
-    percentile: float = 95.0  # 0: the mean
+    percentile: float = 97.0  # 0: the mean
     blocks_max_floor: int = 50
+    blocks_max_ceiling: int = 1 << 30
     window_days: int = 7
     mode: str = "immediate"
     own_row: bool = False
     ignore_repeats: bool = False
+    wait_ms: int = 0
     ledger_max_bytes: int = 524_288
     dim: int = 4
     items_max: int = 1 << 30
@@ -295,7 +297,7 @@ class Gate:
                 # The lowest bin such that at least this share of the users lies in it or below.
                 share = (k for k in bins if sum(other <= k for other in bins) * 100 >= rules.percentile * len(bins))
                 estimate = _EDGES[next(share)][1]
-            high = max(rules.blocks_max_floor, estimate)
+            high = max(rules.blocks_max_floor, min(rules.blocks_max_ceiling, estimate))
         self.bounds = (low, high)
 
 
@@ -344,7 +346,7 @@ class Partition:
     def __init__(
         self, sessions: naive_sessions.Rules, gate: Rules, pool: Mapping[int, Sequence[int]] | None = None
     ) -> None:
-        self.sessions = Sessions(replace(sessions, hold=gate.mode == "session"), pool)
+        self.sessions = Sessions(replace(sessions, hold=gate.mode == "session", wait_ms=gate.wait_ms), pool)
         self.gate = Gate(gate)
         self.ops: list[Op] = []
         self.rows: list[Row] = []  # of all batches
@@ -367,7 +369,7 @@ class Partition:
             for life in gate.lives.values():
                 life.repeats = []
         gate.rules, gate.bounds = rules, (rules.blocks_min or low, rules.blocks_max or high)
-        self.sessions.rules = replace(self.sessions.rules, hold=rules.mode == "session")
+        self.sessions.rules = replace(self.sessions.rules, hold=rules.mode == "session", wait_ms=rules.wait_ms)
 
     def counts(self) -> Counter[str]:
         """All counters, by name."""

@@ -90,6 +90,7 @@ class Rules:
     split_on_id: bool = False
     seed: int = 0
     hold: bool = False  # blocks wait for the end of the session, so somebody has to be told
+    wait_ms: int = 0  # and longer where they come faster than one in this time
 
 
 @dataclass
@@ -103,7 +104,8 @@ class _User:
     carried: dict[int, int] = field(default_factory=dict)  # pending positives and their weights
     clicked: list[int] = field(default_factory=list)  # in this session
     run_used: bool = False  # `authors`: the pending negatives have been in a block
-    held: bool = False  # blocks wait for the end of this session
+    held: bool = False  # blocks wait for the user's deadline
+    free: int = 0  # before this, blocks closed at the pace of one per `wait_ms` would still be coming in
 
 
 def splitmix64(x: int) -> int:
@@ -157,13 +159,18 @@ class Sessions:
         self._take(event, user)
         return self.ops
 
+    def _deadline(self, user: _User) -> int:
+        """When the held blocks of a user are due: its session has ended, and it was not too fast."""
+        assert user.clock is not None
+        return max(user.clock + self.rules.gap_ms, user.free)
+
     def _advance(self, time: int) -> None:
         """Move the watermark: sessions whose deadline it passes end, the earliest first, then a new day begins."""
         if self.watermark is not None and time <= self.watermark:
             return
-        held = [(user.clock, key) for key, user in self.users.items() if user.held and user.clock is not None]
-        for clock, key in sorted(held):
-            if clock + self.rules.gap_ms < time:
+        held = [(self._deadline(user), key) for key, user in self.users.items() if user.held]
+        for deadline, key in sorted(held):
+            if deadline < time:
                 self._end_held(key)
         if self.watermark is None or time // DAY_MS != self.watermark // DAY_MS:
             self.ops.append(NewDay(time))
@@ -191,7 +198,8 @@ class Sessions:
                 self.counts["sessions_ended"] += 1
                 user.session = 0
                 self._drop_pending(user, "expired")
-                self._end_held(event.user)
+                if user.free <= clock:
+                    self._end_held(event.user)
         user.clock = clock
         user.session = event.session or user.session
         return user
@@ -298,7 +306,10 @@ class Sessions:
             user.run_used = True
         else:
             user.shown = {}
-        user.held = user.held or self.rules.hold
+        if self.rules.hold:
+            user.held = True
+            # One that has been too fast is not waited for longer than the longest window there is.
+            user.free = min(max(user.free, user.clock) + self.rules.wait_ms, user.clock + 8 * DAY_MS)
 
     def pending(self) -> tuple[int, int]:
         """How many negatives (not yet in a block) and clicks are pending, over all users."""

@@ -3,8 +3,9 @@
 Header of 44 bytes: version u8, flags u8, ring u8, repeats u8, negatives u16, carried u16, clicked u16, buckets u8 (bit
 k: day slot k is not 0), bytes u8, day i32, clock i64, session u64, number i32, counted i32, moved i32. Then the
 buckets in use i32 each, the ledger bytes in use i32, where a flag says so the 8 bytes i32 that would be there but for
-`shadow`, ring and repeats u32 (oldest first), negatives, carried and clicked u64, and, where a flag says so, the
-weights u16 of negatives and carried.
+`shadow`, where a flag says so the time i64 until which held blocks wait for a user that closes them too fast, ring and
+repeats u32 (oldest first), negatives, carried and clicked u64, and, where a flag says so, the weights u16 of negatives
+and carried.
 
 A user's row is no part of its state: it is d float32 as they stand. A ring is written from its oldest entry on, so two
 states that behave alike have the same bytes.
@@ -32,6 +33,7 @@ from saros.core.gate import DAYS
 from saros.core.jit import I32, I64, U8, as_int, kernel
 from saros.core.rows import RowRules
 from saros.core.sessions import SessionRules
+from saros.core.timeline import WAIT_MAX_MS
 from saros.core.users import (
     BUCKETS,
     BYTES,
@@ -41,6 +43,7 @@ from saros.core.users import (
     COUNTED,
     DAY,
     FLAGS,
+    FREE,
     MOVED,
     NEGATIVES,
     NEW,
@@ -59,6 +62,7 @@ from saros.core.users import (
 
 USER_HEADER = 44
 SHADOWED = 16  # a flag: the ledger would hold other bytes but for `shadow`
+WAITED_FOR = 32  # a flag: the user's clock has not reached the time until which its blocks wait
 _COUNT_MAX = 1024  # of any pending set
 WEIGHT_LIMIT = int(WEIGHT_MAX * WEIGHT_ONE)
 
@@ -105,7 +109,8 @@ def _shadowed(users: UserArrays, user: int) -> bool:
 def _user_size(mask: int, ring: int, repeats: int, pending: int, clicked: int, flags: int) -> int:
     """Return the length of a user's bytes; `mask` holds both bucket masks."""
     size = USER_HEADER + 4 * (ones(mask & 255) + ones(mask >> 8)) + 4 * (ring + repeats) + 8 * (pending + clicked)
-    return size + (2 * pending if flags & WEIGHTED else 0) + (32 if flags & SHADOWED else 0)
+    size += (32 if flags & SHADOWED else 0) + (8 if flags & WAITED_FOR else 0)
+    return size + (2 * pending if flags & WEIGHTED else 0)
 
 
 @kernel
@@ -116,6 +121,8 @@ def _flags(users: UserArrays, user: int, negatives_max: int) -> int:
         flags |= WEIGHTED
     if _shadowed(users, user):
         flags |= SHADOWED
+    if users.head[user, FREE] > users.head[user, CLOCK]:
+        flags |= WAITED_FOR
     return flags
 
 
@@ -168,6 +175,8 @@ def _write_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, a
     if flags & SHADOWED:
         for k in range(DAYS):
             at = put(buffer, at, np.uint64(gate[WOULD + k]), 4)
+    if flags & WAITED_FOR:
+        at = put(buffer, at, np.uint64(head[FREE]), 8)
     for k in range(RING_SIZE):
         event_id = users.ring[user, (head[RING] + k) % RING_SIZE]
         if event_id != 0:
@@ -218,7 +227,7 @@ def _user_fault(buffer: U8, first: int, end: int) -> int:
     if end - first != _user_size(mask, ring, repeats, pending, as_int(clicked), as_int(flags)):
         return BAD_LENGTH
     clock = as_int(get(buffer, first + 16, 8))
-    if flags & ~(OPEN | RUN_DONE | WEIGHTED | SHADOWED) or not NEW <= clock <= TIME_MAX_MS:
+    if flags & ~(OPEN | RUN_DONE | WEIGHTED | SHADOWED | WAITED_FOR) or not NEW <= clock <= TIME_MAX_MS:
         return BAD_VALUE
     if get_i32(buffer, first + 12) < 0 or get_i32(buffer, first + 40) < 0:
         return BAD_VALUE
@@ -227,11 +236,14 @@ def _user_fault(buffer: U8, first: int, end: int) -> int:
     for k in range(ones(mask & 255) + ones(mask >> 8)):
         if get_i32(buffer, first + USER_HEADER + 4 * k) <= 0:
             return BAD_VALUE
+    at = first + USER_HEADER + 4 * (ones(mask & 255) + ones(mask >> 8))
     if flags & SHADOWED:
-        at = first + USER_HEADER + 4 * (ones(mask & 255) + ones(mask >> 8))
-        for k in range(DAYS):
-            if get_i32(buffer, at + 4 * k) < 0:
+        for _ in range(DAYS):
+            if get_i32(buffer, at) < 0:
                 return BAD_VALUE
+            at += 4
+    if flags & WAITED_FOR and not clock < as_int(get(buffer, at, 8)) <= clock + WAIT_MAX_MS:
+        return BAD_VALUE
     if flags & WEIGHTED:
         for k in range(pending):
             if not 1 <= get(buffer, end - 2 * (pending - k), 2) <= WEIGHT_LIMIT:
@@ -275,6 +287,9 @@ def _read_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, fi
         if buffer[first + 1] & SHADOWED:
             gate[WOULD + k] = get_i32(buffer, at)
             at += 4
+    if buffer[first + 1] & WAITED_FOR:
+        head[FREE] = as_int(get(buffer, at, 8))
+        at += 8
     for k in range(buffer[first + 2]):
         users.ring[user, k] = get(buffer, at, 4)
         at += 4

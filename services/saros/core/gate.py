@@ -58,12 +58,14 @@ class GateRules(NamedTuple):
 
     blocks_min: int = 1  # the paper's b; 0: the least count of the histogram
     blocks_max: int = ESTIMATED  # the paper's B
-    percentile: float = 95.0  # of an estimated B; 0: the mean, as in the paper
+    percentile: float = 97.0  # of an estimated B; 0: the mean, as in the paper
     blocks_max_floor: int = 50  # B before the first estimate, and the least an estimate gives
+    blocks_max_ceiling: int = 100  # the most an estimate gives: bots are users too, and many of them would raise it
     window_days: int = 7
     mode: int = IMMEDIATE
     own_row: bool = False  # let a user's own row learn outside the band too
-    ignore_repeats: bool = False  # a click on an item the user clicked before teaches nothing
+    ignore_repeats: bool = True  # a click on an item the user clicked before teaches nothing
+    wait_ms: int = 7_200_000  # `session`: a user that closes blocks faster than one in this time is waited for
     ledger_max_bytes: int = 524_288
 
 
@@ -105,6 +107,10 @@ def check_rules(rules: GateRules) -> None:
     """Raise ValueError unless the rules make sense together."""
     if rules.blocks_min < 0 or rules.blocks_max < 0 or rules.blocks_max_floor < 1:
         raise ValueError("gate bounds must be 1 or more (0: estimated)")
+    if rules.blocks_max_ceiling < rules.blocks_max_floor:
+        raise ValueError(f"blocks_max_ceiling {rules.blocks_max_ceiling} is below the floor {rules.blocks_max_floor}")
+    if rules.wait_ms < 0:
+        raise ValueError("the gate's wait must not be negative")
     highest = rules.blocks_max or rules.blocks_max_floor
     if rules.blocks_min > highest:
         raise ValueError(
@@ -170,7 +176,7 @@ def estimate(state: GateState, rules: GateRules, today: int) -> None:
                 if below * 100.0 >= rules.percentile * users:
                     estimated = bin_top(place)
                     break
-        state.bounds[1] = max(rules.blocks_max_floor, estimated)
+        state.bounds[1] = max(rules.blocks_max_floor, min(rules.blocks_max_ceiling, estimated))
 
 
 @kernel

@@ -24,7 +24,7 @@ from saros.core.sessions import Feed, Pool, SessionRules, feed, no_pool
 from saros.core.settle import Blocks, Desk, settle
 from saros.core.step import StepRules, Work, step
 from saros.core.timeline import Closed, new_timeline, watch, widened
-from saros.core.users import CLOCK, FLAGS, OPEN, Users
+from saros.core.users import FLAGS, OPEN, Users
 from saros.errors import LimitError
 
 
@@ -53,7 +53,7 @@ class Learner:
         pool: Pool | None = None,
     ) -> None:
         gate_rules = gate_rules or GateRules()
-        session_rules = (session_rules or SessionRules())._replace(hold=gate_rules.mode == gate.SESSION)
+        session_rules = _held(session_rules or SessionRules(), gate_rules)
         sessions.check_rules(session_rules)
         gate.check_rules(gate_rules)
         self.items, self.step_rules, self.session_rules, self.gate_rules = items, step_rules, session_rules, gate_rules
@@ -97,11 +97,11 @@ class Learner:
         arrays.rows[slots] = rows
         if self.session_rules.hold:
             for slot in slots[arrays.head[slots, FLAGS] & OPEN != 0]:
-                watch(self.timeline, arrays, slot, arrays.head[slot, CLOCK] + self.session_rules.gap_ms)
+                watch(self.timeline, arrays, slot, self.session_rules.gap_ms)
 
     def change_gate(self, rules: GateRules) -> None:
         """Put other gate rules in force, between two batches; estimated bounds stay until the next day."""
-        session_rules = self.session_rules._replace(hold=rules.mode == gate.SESSION)
+        session_rules = _held(self.session_rules, rules)
         gate.check_rules(rules)
         sessions.check_rules(session_rules)
         self.users.remember_repeats(rules.ignore_repeats)
@@ -196,6 +196,11 @@ class Learner:
     def accept(self, batch: Batch) -> None:
         """Fold the daily buckets of a batch that counts."""
         fold_buckets(self.items.arrays, batch.blocks.signed())
+
+
+def _held(session_rules: SessionRules, gate_rules: GateRules) -> SessionRules:
+    """Return the session rules with what the gate says of holding blocks."""
+    return session_rules._replace(hold=gate_rules.mode == gate.SESSION, wait_ms=gate_rules.wait_ms)
 
 
 _Columns = TypeVar("_Columns", Closed, Blocks)

@@ -31,6 +31,7 @@ from saros.core.timeline import (
     EXPIRED,
     OPS_PER_EVENT,
     SESSION_END,
+    WAIT_MAX_MS,
     Closed,
     Timeline,
     advance,
@@ -43,6 +44,7 @@ from saros.core.users import (
     CLICKED,
     CLOCK,
     FLAGS,
+    FREE,
     NEGATIVES,
     NEW,
     OPEN,
@@ -71,6 +73,7 @@ class SessionRules(NamedTuple):
     split_on_id: bool = False
     seed: int = 0  # of the negative that `authors` draws
     hold: bool = False  # the gate's `session` mode: deadlines are kept and SESSION_END is told
+    wait_ms: int = 0  # where blocks are held: the pace; a user that closes them faster waits until it is met
 
 
 class Pool(NamedTuple):
@@ -102,7 +105,7 @@ def check_rules(rules: SessionRules) -> None:
         raise ValueError(f"the block rule must be one of {', '.join(RULES)}")
     if min(rules.negatives_max, rules.carried_max, rules.clicked_max) < 1:
         raise ValueError("pending sets need room for at least one item")
-    if min(rules.gap_ms, rules.ahead_ms, rules.ttl_ms, rules.seed) < 0:
+    if min(rules.gap_ms, rules.ahead_ms, rules.ttl_ms, rules.seed, rules.wait_ms) < 0:
         raise ValueError("session times and the seed must not be negative")
     if rules.hold and rules.gap_ms == 0:
         raise ValueError("the gate's session mode needs sessions that end: give a session gap above 0")
@@ -134,7 +137,9 @@ def _close(f: Feed, user: int, keep: bool) -> None:
         head[user, NEGATIVES] = 0
     if f.rules.hold:
         head[user, FLAGS] |= OPEN
-        watch(f.timeline, f.users, user, head[user, CLOCK] + f.rules.gap_ms)
+        free = max(head[user, FREE], head[user, CLOCK]) + f.rules.wait_ms
+        head[user, FREE] = min(free, head[user, CLOCK] + WAIT_MAX_MS)
+        watch(f.timeline, f.users, user, f.rules.gap_ms)
 
 
 @inline_kernel
@@ -256,6 +261,7 @@ def _start_anew(f: Feed, user: int) -> None:
     f.users.head[user, SESSION] = 0
     f.users.head[user, FLAGS] = 0
     f.users.head[user, RING] = 0
+    f.users.head[user, FREE] = 0
     for k in range(RING_SIZE):
         f.users.ring[user, k] = 0
 
@@ -277,7 +283,7 @@ def _renew(f: Feed, user: int, clock: int, session: int) -> None:
                 _forget_pending(f, user, c.NEGATIVES_EXPIRED, c.CARRIED_EXPIRED)
                 head[user, SESSION] = 0
                 f.counts[c.SESSIONS_ENDED] += 1
-                if head[user, FLAGS] & OPEN:
+                if head[user, FLAGS] & OPEN and head[user, FREE] <= clock:
                     head[user, FLAGS] &= ~OPEN
                     emit(f.closed, SESSION_END, user, before)
     head[user, CLOCK] = clock

@@ -1,8 +1,9 @@
 """The partition's time: what `feed` tells the gate, in order, and the deadlines of open sessions.
 
 The watermark is the highest user clock of the partition. It never goes back, and only events and ticks move it. In the
-gate's `session` mode a heap holds one deadline per user with held blocks; the watermark fires those it passes in
-(deadline, user key) order, before the event that moved it is taken.
+gate's `session` mode a heap holds one deadline per user with held blocks: the end of the session, or, for a user that
+closes blocks faster than one in each `wait`, the time at which that pace would have brought it here. The watermark
+fires the deadlines it passes in (deadline, user key) order, before the event that moved it is taken.
 """
 
 from typing import NamedTuple
@@ -11,10 +12,11 @@ import numpy as np
 
 from saros.core.events import DAY_MS
 from saros.core.jit import I32, I64, U8, U16, U64, as_int, copy_columns, inline_kernel, kernel, merged_kernel
-from saros.core.users import CLOCK, FLAGS, IN_HEAP, OPEN, UserArrays
+from saros.core.users import CLOCK, FLAGS, FREE, IN_HEAP, OPEN, UserArrays
 
 # What stands in `Closed.op`.
 BLOCK, SESSION_END, NEW_DAY, ERASED, EXPIRED = 1, 2, 3, 4, 5
+WAIT_MAX_MS = 8 * DAY_MS  # nobody is waited for longer than the gate's longest window
 OPS_PER_EVENT = 4  # expired, session end, block, new day: the most one event can add, deadlines aside
 
 
@@ -114,8 +116,14 @@ def _sift(timeline: Timeline, place: int) -> None:
         place = least
 
 
+@inline_kernel
+def deadline_of(users: UserArrays, user: int, gap_ms: int) -> int:
+    """Return when the held blocks of a user are due."""
+    return max(users.head[user, CLOCK] + gap_ms, users.head[user, FREE])
+
+
 @kernel
-def watch(timeline: Timeline, users: UserArrays, user: int, deadline_ms: int) -> None:
+def watch(timeline: Timeline, users: UserArrays, user: int, gap_ms: int) -> None:
     """Put a user with held blocks into the heap, unless it stands there; it cannot be evicted until it has left."""
     if users.head[user, FLAGS] & IN_HEAP:
         return
@@ -123,7 +131,8 @@ def watch(timeline: Timeline, users: UserArrays, user: int, deadline_ms: int) ->
     users.pins[user] += 1
     place = timeline.at[1]
     timeline.at[1] = place + 1
-    timeline.deadline_ms[place], timeline.key[place], timeline.user[place] = deadline_ms, users.keys[user], user
+    timeline.deadline_ms[place] = deadline_of(users, user, gap_ms)
+    timeline.key[place], timeline.user[place] = users.keys[user], user
     _sift(timeline, place)
 
 
@@ -158,13 +167,12 @@ def advance(timeline: Timeline, users: UserArrays, gap_ms: int, closed: Closed, 
             return False
         noted = timeline.deadline_ms[0]
         user = _leave(timeline, users, 0)
-        deadline = users.head[user, CLOCK] + gap_ms
         if users.head[user, FLAGS] & OPEN:
-            if deadline == noted:
+            if deadline_of(users, user, gap_ms) == noted:
                 users.head[user, FLAGS] &= ~OPEN
                 emit(closed, SESSION_END, user, users.head[user, CLOCK])
             else:
-                watch(timeline, users, user, deadline)
+                watch(timeline, users, user, gap_ms)
     if day_of(time_ms) != day_of(timeline.at[0]):
         emit(closed, NEW_DAY, -1, time_ms)
     timeline.at[0] = time_ms

@@ -12,11 +12,11 @@ from saros.core.jit import F32, I32, I64, U16, U32, U64, copy_columns, kernel, l
 from saros.core.rows import RowRules, start_user
 from saros.core.table import SlotTable
 
-# Columns of `head`.
-CLOCK, SESSION, FLAGS, NEGATIVES, CARRIED, CLICKED, RING = 0, 1, 2, 3, 4, 5, 6
+# Columns of `head`. FREE is the time before which held blocks wait for a user that closes them too fast.
+CLOCK, SESSION, FLAGS, NEGATIVES, CARRIED, CLICKED, RING, FREE = 0, 1, 2, 3, 4, 5, 6, 7
 NEW = -1  # the clock of a user that has not been seen
 # Bits of FLAGS.
-OPEN = 1  # has blocks that wait for the end of the session
+OPEN = 1  # has blocks that are held until its deadline
 IN_HEAP = 2  # stands in the heap of deadlines
 RUN_DONE = 4  # `authors`: the run of negatives was used; the next negative starts a new one
 RING_SIZE = 16  # event ids remembered

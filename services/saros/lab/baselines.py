@@ -25,7 +25,7 @@ PAPER = {
 
 def measure(name: str, train: Log, test: ToRank) -> dict[str, dict[str, Any]]:
     """Return the rows to stand beside a run on this data set."""
-    clicked, shown = _clicked_and_shown(train)
+    clicked, shown = clicked_and_shown(train)
     by_rate, by_clicks = _by_item(train, prior_of(clicked, shown)), _by_item(train, clicked.astype(np.float64))
     rows = {
         "item positive rate": ranking_json(evaluate(by_rate, test)),
@@ -37,7 +37,7 @@ def measure(name: str, train: Log, test: ToRank) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def _clicked_and_shown(train: Log) -> tuple[I64, I64]:
+def clicked_and_shown(train: Log) -> tuple[I64, I64]:
     """Return how many users clicked each item, and how many had it and did not."""
     pairs, items = items_to_rank(train), len(train.items)
     clicked = np.bincount(pairs.item[pairs.label == 1], minlength=items)

@@ -21,6 +21,7 @@ from saros.core.learner import Batch, Learner
 from saros.core.rows import ONE, RowRules
 from saros.core.sessions import RULE_AUTHORS, Pool, SessionRules
 from saros.core.step import LIVE, StepRules
+from saros.core.timeline import WAIT_MAX_MS
 from saros.lab.log import Log
 from saros.lab.model import Model
 from saros.lab.partitions import partitions_of
@@ -28,7 +29,7 @@ from saros.lab.partitions import partitions_of
 BATCH = 4000  # events, as a trainer's micro-batch
 
 # A gate that stops nobody. It needs no ledger, as nothing is ever taken back.
-NO_GATE = GateRules(blocks_max=1_000_000_000, window_days=1, ledger_max_bytes=2**31 - 1)
+NO_GATE = GateRules(blocks_max=1_000_000_000, window_days=1, ignore_repeats=False, ledger_max_bytes=2**31 - 1)
 
 # Rating data: one endless session for each user, and sets wide enough that hardly an item is lost to a limit.
 RATING_SESSIONS = SessionRules(gap_ms=0, ttl_ms=0, negatives_max=256, carried_max=256, clicked_max=1)
@@ -102,7 +103,7 @@ class Replay:
     def finish(self) -> None:
         """Let the sessions that are still open end, so that no block waits for a deadline that never comes."""
         if self.plan.gate.mode == SESSION:
-            last = int(self.log.time_ms.max(initial=0)) + self.plan.session.gap_ms + 1
+            last = int(self.log.time_ms.max(initial=0)) + max(self.plan.session.gap_ms, WAIT_MAX_MS) + 1
             for p in range(len(self.parts)):
                 self._learn(p, Events.of([-1], [TICK], np.zeros(0), [last], start=[0, 0]))
 
