@@ -1,40 +1,33 @@
-"""The lab's commands: `saros replay`, `blocks`, `data` and `bench`. The entry file of the lab, so it reads settings.
+"""The lab's commands: `saros replay`, `blocks`, `attack`, `data` and `bench`.
 
-What a command line flag and a setting both say is one thing, and the flag wins. Numba is imported by what a command
-does, not by this module: `saros --help` must not wait for it.
+Numba is imported by what a command does, not by this module: `saros --help` must not wait for it.
 """
 
 import json
-import math
-import os
 import textwrap
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import typer
 
-from saros.console import Json, complain, progress
-from saros.errors import InputError, Problem, SettingsError
-from saros.settings import Settings, load
+from saros.console import Json, progress
+from saros.errors import InputError
+from saros.lab.flags import (
+    Dim,
+    Flags,
+    Gate,
+    Partitions,
+    PositiveFrom,
+    RuleOption,
+    Seed,
+    Source,
+    plan_of,
+    read_log,
+    split_log,
+)
 
-if TYPE_CHECKING:
-    from saros.lab.log import Log
-    from saros.lab.passes import PassRules
-    from saros.lab.replay import Plan
-
-_BAD_LINES_SHOWN = 10
 _CURVE_POINTS = 40
-
-Rule = Literal["click", "algorithm", "authors"]
-_Source = Annotated[str, typer.Argument(metavar="DATA", help="ml-1m, ml-100k, a file, or - for standard input.")]
-_Rule = Annotated[Rule, typer.Option(help="When a block closes.")]
-_Gate = Annotated[
-    str,
-    typer.Option(metavar="default|B|none", help="default = the settings' gate; B = so many blocks; none = no gate."),
-]
-_Partitions = Annotated[int, typer.Option(min=1, max=1024, help="Partitions, each with a gate of its own.")]
-_Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of rows and of the hash key.")]
-_PositiveFrom = Annotated[float, typer.Option(help="Ratings from here on are clicks, lower ones negatives.")]
 
 app = typer.Typer()
 data_app = typer.Typer(help="Get data sets that may not be redistributed.")
@@ -43,9 +36,28 @@ bench_app = typer.Typer(help="Measure speed, side by side with others.")
 app.add_typer(bench_app, name="bench")
 
 
+class Attack(StrEnum):
+    """What `saros attack` can be asked for."""
+
+    FAST = "fast"
+    SLOW = "slow"
+    UNDER_B = "under-b"
+    ONE_BLOCK = "one-block"
+    CLICK_ONLY = "click-only"
+
+
+class Mode(StrEnum):
+    """A mode of the gate, or no gate."""
+
+    NONE = "none"
+    IMMEDIATE = "immediate"
+    SESSION = "session"
+    SHADOW = "shadow"
+
+
 @app.command()
 def replay(
-    source: _Source,
+    source: Source,
     order: Annotated[
         Literal["stream", "paper"] | None,
         typer.Option(
@@ -53,20 +65,20 @@ def replay(
             show_default="stream; paper with several passes",
         ),
     ] = None,
-    rule: _Rule = "click",
+    rule: RuleOption = "click",
     step: Annotated[
         Literal["live", "paper"], typer.Option(help="The live recipe, or the paper's plain step.")
     ] = "live",
     passes: Annotated[int, typer.Option(min=1, max=1000, help="Passes over the blocks; one is live learning.")] = 1,
-    dim: Annotated[int, typer.Option(min=2, max=512, help="Coordinates of a row.")] = 16,
+    dim: Dim = 16,
     lr: Annotated[float | None, typer.Option(help="Rate of all rows (--step paper, or several passes).")] = None,
     mu: Annotated[float | None, typer.Option(help="Regularisation (--step paper, or several passes).")] = None,
     lr_user: Annotated[float | None, typer.Option(help="Rate of user rows (--step live).")] = None,
     lr_item: Annotated[float | None, typer.Option(help="Rate of item rows (--step live).")] = None,
-    gate: _Gate = "none",
-    partitions: _Partitions = 1,
-    seed: _Seed = 0,
-    positive_from: _PositiveFrom = 4.0,
+    gate: Gate = "none",
+    partitions: Partitions = 1,
+    seed: Seed = 0,
+    positive_from: PositiveFrom = 4.0,
     progressive: Annotated[
         bool, typer.Option("--progressive", help="Also judge each block before it is learned, per 10,000 blocks.")
     ] = False,
@@ -90,24 +102,17 @@ def replay(
 
       saros replay events.jsonl --progressive
     """
-    flags = _Flags(step=step, dim=dim, seed=seed, lr=lr, mu=mu, lr_user=lr_user, lr_item=lr_item, gate=gate)
+    flags = Flags(step=step, dim=dim, seed=seed, lr=lr, mu=mu, lr_user=lr_user, lr_item=lr_item, gate=gate)
     flags.check(passes, order, progressive)
     settings = flags.settings()
-    if plot is not None:
-        from saros.lab.plot import check_plot
-
-        check_plot(plot)
-    log = _read(source, positive_from)
+    _check_plot(plot)
+    log = read_log(source, positive_from)
     from saros.lab import baselines, experiment, report
-    from saros.lab.log import items_to_rank, split
 
-    plan, rules = _plan(log, settings, flags, rule, partitions), flags.passes(settings, passes)
+    plan, rules = plan_of(log, settings, flags, rule, partitions), flags.passes(settings, passes)
     order = order or ("stream" if rules is None else "paper")
-    train, test = split(log)
-    if not len(train.user) or not len(test.user):
-        raise InputError(f"{source} has too few events to split", "give users with at least two events each")
+    train, to_rank, tested = split_log(log, source)
     train = train.by_time() if order == "stream" else train
-    to_rank = items_to_rank(test)
     with progress("compiling kernels"):
         experiment.compile_ahead(train, to_rank, plan, rules)
     with progress("learning"):
@@ -118,7 +123,7 @@ def replay(
             outcome = experiment.several_passes(train, to_rank, plan, rules, passes)
     asked = {
         "dataset": log.name, "users": len(log.users), "items": len(log.items),
-        "train": len(train.user), "test": len(test.user),
+        "train": len(train.user), "test": tested,
         "rule": rule, "order": order, "step": step, "dim": dim, "passes": passes, "gate": gate,
         "partitions": partitions, "seed": seed,
     }  # fmt: skip
@@ -136,9 +141,9 @@ def replay(
 
 @app.command()
 def blocks(
-    source: _Source,
-    rule: _Rule = "click",
-    gate: _Gate = "none",
+    source: Source,
+    rule: RuleOption = "click",
+    gate: Gate = "none",
     window_days: Annotated[
         int, typer.Option(min=0, max=3650, help="Count a user's most blocks in so many days; 0 = in the whole log.")
     ] = 0,
@@ -146,9 +151,9 @@ def blocks(
         Literal["train", "all"] | None, typer.Option(help="Which events; train for data sets, all for files.")
     ] = None,
     list_blocks: Annotated[bool, typer.Option("--list", help="Print each block as a JSON line instead.")] = False,
-    partitions: _Partitions = 1,
-    seed: _Seed = 0,
-    positive_from: _PositiveFrom = 4.0,
+    partitions: Partitions = 1,
+    seed: Seed = 0,
+    positive_from: PositiveFrom = 4.0,
     as_json: Json = False,
 ) -> None:
     """Show how many blocks users have, and what the gate's bounds b and B would drop.
@@ -167,16 +172,16 @@ def blocks(
     """
     if as_json and list_blocks:
         raise InputError("--list and --json are two answers", "ask for one of them; --list is JSON too, a line a block")
-    flags = _Flags(dim=2, seed=seed, gate=gate)
+    flags = Flags(dim=2, seed=seed, gate=gate)
     settings = flags.settings()
-    log = _read(source, positive_from)
+    log = read_log(source, positive_from)
     from saros.lab import report
     from saros.lab.blocks import block_lines, describe, distribution
     from saros.lab.data import DATASETS
     from saros.lab.experiment import collect
     from saros.lab.log import split
 
-    plan = _plan(log, settings, flags, rule, partitions)
+    plan = plan_of(log, settings, flags, rule, partitions)
     if part is None:
         part = "train" if source in DATASETS else "all"
     events = split(log)[0] if part == "train" else log
@@ -193,6 +198,104 @@ def blocks(
         typer.echo(json.dumps(answer))
     else:
         report.print_blocks(answer)
+
+
+@app.command()
+def attack(
+    source: Source,
+    attacks: Annotated[
+        list[Attack] | None, typer.Option("--attack", help="One attack; again for more.", show_default="all")
+    ] = None,
+    modes: Annotated[
+        list[Mode] | None, typer.Option("--mode", help="One mode of the gate; again for more.", show_default="all")
+    ] = None,
+    targets: Annotated[int, typer.Option(min=1, max=1000, help="Poor items that are promoted.")] = 10,
+    bots: Annotated[int, typer.Option(min=1, max=100_000, help="Bots of a fast or a slow attack.")] = 60,
+    blocks: Annotated[int, typer.Option(min=1, max=10_000, help="Blocks of each of them.")] = 500,
+    every_s: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=604_800, help="Seconds between a slow bot's blocks.", show_default="a session's gap + 60"
+        ),
+    ] = None,
+    rule: RuleOption = "click",
+    dim: Dim = 16,
+    gate: Annotated[
+        str, typer.Option(metavar="default|B", help="default = the settings' gate; B = so many blocks.")
+    ] = "default",
+    partitions: Partitions = 1,
+    seed: Seed = 0,
+    positive_from: PositiveFrom = 4.0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the share of users reached against time (.png, .svg, .pdf)."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Let bots promote poor items in the middle of a data set, and show what each mode of the gate makes of it.
+
+    Attacks, all with as many blocks: fast, each bot within an hour; slow, each block a session of its own; under-b,
+    more bots, each just under B; one-block, a bot for each block; click-only, clicks with nothing shown. `peak` and
+    `final` are the share of honest users with a target in their top ten, `clean_cost` is the MAP@5 that the gate costs
+    where there are no bots. Repeated clicks are learned and ignored in turn. All else is as the settings have it;
+    ratings too come in sessions here.
+
+    Examples:
+
+      saros attack ml-1m
+
+      saros attack ml-1m --attack slow --mode session --every-s 7500 --plot slow.svg
+
+      SAROS_GATE__BLOCKS_MIN=3 saros attack ml-1m --attack one-block --json | jq '.rows[]'
+    """
+    if gate == "none":
+        raise InputError("--gate none leaves nothing to attack", "none is one of the modes: --mode none")
+    flags = Flags(dim=dim, seed=seed, gate=gate)
+    settings = flags.settings()
+    _check_plot(plot)
+    chosen, gates = list(map(str, attacks or Attack)), list(map(str, modes or Mode))
+    gap_s = settings.session.gap_s
+    if "session" in gates and gap_s == 0:
+        raise InputError("SAROS_SESSION__GAP_S=0 never ends a session, which mode session waits for", "set it above 0")
+    log = read_log(source, positive_from)
+    if targets >= len(log.items):
+        raise InputError(
+            f"--targets {targets} is too many", f"{source} has {len(log.items)} items, and bots click some of them only"
+        )
+    from saros.lab import report
+    from saros.lab.attack import Campaign, try_all
+
+    plan = plan_of(log, settings, flags, rule, partitions, rating_gap_ms=1000 * gap_s)
+    train, to_rank, _ = split_log(log, source)
+    slow = Campaign(bots, blocks, 1000 * (every_s or gap_s + 60))
+    trials = []
+    with progress("attacking", total=2 * len(chosen) * len(gates)) as count:
+        for trial in try_all(train.by_time(), to_rank, plan, chosen, gates, slow, targets):
+            trials.append(trial)
+            count(1)
+    asked = {
+        "dataset": log.name, "users": len(log.users), "items": len(log.items), "targets": targets, "rule": rule,
+        "dim": dim, "gate": gate, "blocks_min": settings.gate.blocks_min, "blocks_max": settings.gate.blocks_max,
+        "window_days": settings.gate.window_days, "wait_s": settings.gate.wait_s,
+        "partitions": partitions, "seed": seed,
+    }  # fmt: skip
+    answer = report.attack_json(asked, trials)
+    if plot is not None:
+        from saros.lab.plot import plot_attacks
+
+        plot_attacks(plot, log.name, trials)
+    if as_json:
+        typer.echo(json.dumps(answer))
+    else:
+        report.print_attack(answer)
+
+
+def _check_plot(plot: Path | None) -> None:
+    """Refuse a picture that cannot be drawn before any work is done."""
+    if plot is not None:
+        from saros.lab.plot import check_plot
+
+        check_plot(plot)
 
 
 @data_app.command()
@@ -254,121 +357,3 @@ def core(
         typer.echo(json.dumps({"rows": [row._asdict() for row in rows]}))
     else:
         print_bench(rows)
-
-
-class _Flags(NamedTuple):
-    """What the command line says of things that are settings too."""
-
-    dim: int
-    seed: int
-    gate: str
-    step: str = "live"
-    lr: float | None = None
-    mu: float | None = None
-    lr_user: float | None = None
-    lr_item: float | None = None
-
-    def settings(self) -> Settings:
-        """Return the settings of the environment with these flags in their place; errors name the flag."""
-        given = {
-            "SAROS_MODEL__DIM": ("--dim", self.dim),
-            "SAROS_MODEL__SEED": ("--seed", self.seed),
-            "SAROS_STEP__KIND": ("--step", self.step),
-            "SAROS_STEP__LR": ("--lr", self.lr),
-            "SAROS_STEP__LR_USER": ("--lr-user", self.lr_user),
-            "SAROS_STEP__LR_ITEM": ("--lr-item", self.lr_item),
-            "SAROS_GATE__BLOCKS_MAX": ("--gate", None if self.gate in ("default", "none") else self.gate),
-        }
-        asked = {name: str(value) for name, (_, value) in given.items() if value is not None}
-        try:
-            return load({**os.environ, **asked})
-        except SettingsError as error:
-            problems = []
-            for message, hint in error.problems:
-                for name in asked:
-                    message, hint = (text.replace(f"{name}=", f"{given[name][0]} ") for text in (message, hint))
-                problems.append(Problem(message, hint))
-            raise SettingsError(problems) from None
-
-    def is_offline(self, passes: int) -> bool:
-        """One pass without regularisation is live learning; anything else is not."""
-        return passes > 1 or bool(self.mu)
-
-    def check(self, passes: int, order: str | None, progressive: bool) -> None:
-        """Refuse flags that have no meaning together."""
-        offline = self.is_offline(passes)
-        if self.step == "live" and passes == 1 and (self.lr is not None or self.mu is not None):
-            flag = "--lr" if self.lr is not None else "--mu"
-            raise InputError(
-                f"{flag} is of --step paper and of several passes", "one live pass has --lr-user and --lr-item"
-            )
-        if self.step == "paper" and (self.lr_user is not None or self.lr_item is not None):
-            raise InputError("--lr-user and --lr-item are of --step live", "the paper's step has --lr")
-        if self.lr is not None and (self.lr_user is not None or self.lr_item is not None):
-            raise InputError("--lr is the rate of all rows", "give it alone, or --lr-user and --lr-item")
-        if self.mu is not None and not (math.isfinite(self.mu) and 0 <= self.mu <= 10):
-            raise InputError(f"--mu {self.mu} is out of range", "give a number from 0 to 10")
-        if offline and order == "stream":
-            raise InputError("several passes and --mu go user by user", "leave out --order stream")
-        if offline and progressive:
-            raise InputError("--progressive judges one live pass", "leave out --passes and --mu")
-
-    def passes(self, settings: Settings, passes: int) -> "PassRules | None":
-        """Return the rules of offline learning, or None where learning is live."""
-        if not self.is_offline(passes):
-            return None
-        from saros.lab.passes import offline_rules, paper_passes
-
-        if self.step == "paper":
-            rules = paper_passes()
-        else:
-            rules = offline_rules(
-                decay_user=settings.step.decay_user_moves,
-                exponent=settings.step.pair_exponent,
-                prior=settings.step.prior_strength,
-            )
-        both = {"lr_user": self.lr, "lr_item": self.lr, "mu_user": self.mu, "mu_item": self.mu}
-        own = {"lr_user": self.lr_user, "lr_item": self.lr_item}
-        given = [(name, value) for flags in (both, own) for name, value in flags.items() if value is not None]
-        return rules._replace(**dict(given))
-
-
-def _plan(log: "Log", settings: Settings, flags: _Flags, rule: Rule, partitions: int) -> "Plan":
-    """Return how to learn this log."""
-    from saros.core.gate import SESSION
-    from saros.core.rows import live_rows, paper_rows
-    from saros.core.sessions import RULES
-    from saros.lab.replay import NO_GATE, RATING_SESSIONS, Plan
-
-    session = (settings.session.rules() if log.sessions else RATING_SESSIONS)._replace(rule=RULES[rule])
-    gate = NO_GATE if flags.gate == "none" else settings.gate.rules()
-    if gate.mode == SESSION and session.gap_ms == 0:
-        raise InputError(
-            "rating data has no sessions, which SAROS_GATE__MODE=session waits for", "set SAROS_GATE__MODE=immediate"
-        )
-    rows = (live_rows if flags.step == "live" else paper_rows)(flags.dim, flags.seed)
-    return Plan(rows, settings.step.rules(), session, gate, partitions)
-
-
-def _read(source: str, positive_from: float) -> "Log":
-    """Read a data set or a file; bad lines are told of, the first few one by one."""
-    from saros.lab.data import path_of
-    from saros.lab.reading import read
-
-    if not math.isfinite(positive_from):
-        raise InputError(
-            f"--positive-from {positive_from} is no number", "give the least rating that counts as a click"
-        )
-    bad = 0
-
-    def tell(number: int, reason: str) -> None:
-        nonlocal bad
-        bad += 1
-        if bad <= _BAD_LINES_SHOWN:
-            complain(f"line {number} is skipped: {reason}")
-
-    with progress(f"reading {source}"):
-        log = read(path_of(source), positive_from=positive_from, on_bad=tell)
-    if bad > _BAD_LINES_SHOWN:
-        complain(f"{bad:,} lines are skipped in all")
-    return log

@@ -2,8 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from saros.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from saros.lab.attack import Trial
+
+_COLOURS = ("#bbbbbb", "#1f6f8b", "#d1495b", "#edae49")  # of up to four gates
+_FIRST_HOURS = 0.01  # where the hours of an attack begin
 
 
 def check_plot(path: Path) -> None:
@@ -36,6 +45,38 @@ def plot_loss(path: Path, title: str, curve: Sequence[tuple[float, float]], leve
     axes.set(xlabel="training, seconds", ylabel="test loss (Eq. 1)", title=title, xlim=(0, None))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
+    _save(figure, path)
+
+
+def plot_attacks(path: Path, title: str, trials: Sequence["Trial"]) -> None:
+    """Draw, attack by attack, the share of honest users reached against hours, a line for each gate."""
+    from matplotlib.figure import Figure
+
+    attacks = list(dict.fromkeys(trial.attack for trial in trials))
+    modes = list(dict.fromkeys(trial.mode for trial in trials))
+    figure = Figure(figsize=(7.5, 1.2 + 1.8 * len(attacks)), layout="constrained")
+    panels = figure.subplots(len(attacks), sharex=True, squeeze=False)[:, 0]
+    for attack, axes in zip(attacks, panels, strict=True):
+        for trial in (trial for trial in trials if trial.attack == attack):
+            learns, place = trial.repeat_clicks == "learn", modes.index(trial.mode)
+            hours, shares = zip(*trial.curve, strict=True)
+            axes.plot(
+                hours,
+                shares,
+                color=_COLOURS[place],
+                linestyle="-" if learns else "--",
+                linewidth=4 - place,  # where lines lie upon each other, those below still show
+                label=trial.mode + ("" if learns else ", repeats ignored"),
+            )
+        axes.set(title=attack, ylabel="users reached", ylim=(-0.05, 1.05), xscale="log", xlim=(_FIRST_HOURS, None))
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[-1].set_xlabel("hours since the first bot")
+    figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, ncols=2, loc="outside lower center")
+    figure.suptitle(f"{title}: honest users with a promoted item in their top 10")
+    _save(figure, path)
+
+
+def _save(figure: "Figure", path: Path) -> None:
     try:
         figure.savefig(path, dpi=150)
     except OSError as error:

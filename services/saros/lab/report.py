@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from saros.lab.attack import Trial
 from saros.lab.bench.measure import Row
 from saros.lab.experiment import Outcome
 from saros.lab.model import METRICS, ranking_json
@@ -129,6 +130,30 @@ def print_blocks(answer: dict[str, Any]) -> None:
         for e in a["estimates"]
     ]  # fmt: skip
     print_table("What a gate [b, B] would drop", ["", "b", "B", "users", "blocks", "clicks"], rows)
+
+
+def attack_json(asked: dict[str, Any], trials: Sequence[Trial]) -> dict[str, Any]:
+    """Return the answer of `saros attack`."""
+    rows = [{name: value for name, value in trial._asdict().items() if name != "curve"} for trial in trials]
+    return {**asked, "rows": rows}
+
+
+def print_attack(answer: dict[str, Any]) -> None:
+    """Print the answer of `saros attack`."""
+    a = answer
+    typer.echo(f"{a['dataset']}: {a['users']:,} users, {a['items']:,} items, {a['targets']} of them promoted by bots")
+    typer.echo(
+        f"gate: b {a['blocks_min']}, B {a['blocks_max']}, window {a['window_days']} days, in mode session a wait of "
+        f"{a['wait_s']:,} s a block, {a['partitions']} partition{'s' * (a['partitions'] > 1)}, seed {a['seed']}"
+    )
+    lines, last = [], None
+    for row in a["rows"]:
+        who = [row["attack"], f"{row['bots']:,} × {row['blocks']:,}"] if row["attack"] != last else ["", ""]
+        shares = [f"{row[name]:.3f}" for name in ("peak", "final")]
+        lines.append([*who, row["mode"], row["repeat_clicks"], *shares, f"{row['clean_cost']:.4f}"])
+        last = row["attack"]
+    headers = ["attack", "bots × blocks", "mode", "repeat clicks", "peak", "final", "clean cost"]
+    print_table("Share of honest users with a promoted item in their top 10", headers, lines, left=(0, 2, 3))
 
 
 def print_bench(rows: Sequence[Row]) -> None:
