@@ -220,7 +220,7 @@ class StepSettings(_Concern):
         "live"
     )
     lr_user: Annotated[_Rate, Field(description="Rate of a user's row (live)")] = 0.45
-    lr_item: Annotated[_Rate, Field(description="Rate of an item's row (live)")] = 0.25
+    lr_item: Annotated[_Rate, Field(description="Rate of an item's row (live)")] = 0.5
     decay_user_moves: Annotated[
         _Count, Field(description="Moves of a user's row after which its rate is 0.71 of the start (live)")
     ] = 30.0
@@ -229,10 +229,14 @@ class StepSettings(_Concern):
     ] = 100.0
     pair_exponent: Annotated[
         float, Field(gt=0, le=2, description="A pair weighs (pairs of its block) to the power of minus this (live)")
-    ] = 0.7
+    ] = 0.6
     prior_strength: Annotated[
         float, Field(ge=0.001, le=1_000_000, description="Pseudo-counts behind an item's prior (live)")
     ] = 4.0
+    opponent_weight: Annotated[
+        float,
+        Field(ge=0, le=100, description="Weight of the virtual opponents at a user's usual scores; 0 = none (live)"),
+    ] = 1.5
     lr: Annotated[_Rate, Field(description="Rate of all rows (paper)")] = 0.2
 
     def rules(self) -> "StepRules":
@@ -248,6 +252,7 @@ class StepSettings(_Concern):
             self.decay_item_updates,
             self.pair_exponent,
             self.prior_strength,
+            self.opponent_weight,
         )
 
 

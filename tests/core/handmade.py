@@ -15,7 +15,7 @@ from saros.core.rows import ONE, RowRules
 from saros.core.scoring import PROGRESSIVE, scratch
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED, Blocks
 from saros.core.step import LIVE, StepRules, Work, step
-from saros.core.users import MOVED, Users
+from saros.core.users import HIGH, LEVEL_ONE, LOW, MOVED, Users
 from tests.naive import step as naive
 
 WEIGHT_ONE = 4096
@@ -135,6 +135,7 @@ class Bench:
         arrays.totals[:] = arrays.counters[slots].sum(axis=0)[[CLICKED, SHOWN]] + rng.integers(100, 101 + counts, 2)
         rows[:] = rng.normal(0, users, rows.shape).clip(-31, 31)
         self.users.arrays.gate[:, MOVED] = rng.integers(0, counts + 1, len(rows))
+        self.users.arrays.gate[:, [LOW, HIGH]] = rng.integers(-LEVEL_ONE, LEVEL_ONE, (len(rows), 2))
         self.ledger.arrays.rows[:] = rng.normal(0, users, self.ledger.arrays.rows.shape).clip(-31, 31)
 
     def twin(self) -> naive.Model:
@@ -142,7 +143,7 @@ class Bench:
         rules, arrays = self.rules, self.users.arrays
         recipe = naive.Recipe(rules.kind == LIVE, *rules[1:])
         users = {
-            key: naive.User([float(x) for x in arrays.rows[slot]], int(arrays.gate[slot, MOVED]))
+            key: naive.User([float(x) for x in arrays.rows[slot]], *map(int, arrays.gate[slot, [MOVED, LOW, HIGH]]))
             for key, slot in self.slot_of_user.items()
         }
         return naive.Model(recipe, naive_items(self.items), users)

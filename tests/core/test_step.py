@@ -13,10 +13,10 @@ from saros.core.items import CLICKED, SHOWN, UPDATES
 from saros.core.jit import F32, F64, kernel
 from saros.core.lanes import LANES, load, store
 from saros.core.rows import ONE, live_rows, paper_rows
-from saros.core.scoring import exp32, log1p32
+from saros.core.scoring import exp32, log1p32, log32
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED
 from saros.core.step import StepRules, live_step, paper_step
-from saros.core.users import MOVED
+from saros.core.users import HIGH, LEVEL_ONE, LOW, MOVED
 from tests.core.handmade import Bench, Done, Order, Twin, words
 from tests.naive import step as naive
 
@@ -85,6 +85,7 @@ def check_state(bench: Bench, twin: Twin) -> None:
         slot = bench.slot_of_user[key]
         assert users.rows[slot] == pytest.approx(np.array(user.row), rel=1e-5, abs=1e-5)
         assert users.gate[slot, MOVED] == user.moved
+        assert users.gate[slot, [LOW, HIGH]] == pytest.approx(np.array([user.low, user.high]), abs=LEVEL_ONE // 5000)
     for entry, row in twin.rows.items():
         assert bench.ledger.arrays.rows[entry] == pytest.approx(np.array(row), rel=1e-5, abs=1e-5)
         coefs = twin.coefs.get(entry, [])
@@ -177,10 +178,12 @@ def test_a_step_goes_down_the_gradient_of_the_loss(
     if kind == "live":
         priors = model.priors(block)
         fall = slopes(
-            lambda at: naive.weighted_loss(at[0], at[1:], priors, block.weights, negatives, 0.7), [user.row, *rows]
+            lambda at: naive.weighted_loss(at[0], at[1:], priors, block.weights, negatives, naive.LIVE, user.levels()),
+            [user.row, *rows],
         )
         pace_user = 0.45 / math.sqrt(1 + user.moved / 30)
-        pace_item = [0.25 / math.sqrt(1 + model.items.of[key].updates / 100) for key in block.items]
+        slower = 1 + naive.dot(user.row, user.row)
+        pace_item = [0.5 / slower / math.sqrt(1 + model.items.of[key].updates / 100) for key in block.items]
     else:
         block.weights = [1.0] * len(rows)
         fall = slopes(lambda at: naive.paper_loss(at[0], at[1 : 1 + negatives], at[1 + negatives :]), [user.row, *rows])
@@ -220,7 +223,7 @@ def test_progressive_numbers_by_hand() -> None:
     assert done.progressive[1] == pytest.approx(np.array(half))
     # Scores 2 and 0 against 1, -1 and 0, from coordinate 0 alone; counters still tie.
     for key, score in zip(ITEMS[:5], [1, -1, 0, 2, 0], strict=True):
-        bench.items.arrays.rows[bench.slot(key), 0] = score * 10 * ONE
+        bench.items.arrays.rows[bench.slot(key), 0] = score * 20 * ONE
     done = bench.run([Order(naive.Block(USERS[0], ITEMS[:5], 3, [1.0] * 5), SCORE)])
     losses = [math.log(1 + math.exp(-x)) for x in (1, 3, 2, -1, 1, 0)]
     assert done.progressive[1, :4] == pytest.approx(np.array([1, sum(losses) / 6, (3 + 1 + 0.5) / 6, 1.0]))
@@ -246,7 +249,14 @@ def test_scoring_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     "broken",
-    [{"lr_user": -0.1}, {"lr_item": math.nan}, {"decay_user": math.inf}, {"exponent": -1.0}, {"prior": 0.0}],
+    [
+        {"lr_user": -0.1},
+        {"lr_item": math.nan},
+        {"decay_user": math.inf},
+        {"exponent": -1.0},
+        {"prior": 0.0},
+        {"opponent": -1.0},
+    ],
 )
 def test_rates_that_make_no_sense_are_refused(broken: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"step rates|prior"):
@@ -317,3 +327,24 @@ def test_log1p32_keeps_its_promise() -> None:
     zeros = np.zeros(LANES, np.float32)
     _log1p32(zeros)
     assert (zeros == 0.0).all()
+
+
+@kernel
+def _log32(x: F32) -> None:
+    """Put log32 of each number (a multiple of 16 of them) in its place."""
+    for at in range(0, x.shape[0], LANES):
+        store(x, 0, at, log32(load(x, 0, at)))
+
+
+def test_log32_keeps_its_promise() -> None:
+    # Every exponent from 1e-37 to 1e38, and densely around 1, where the answer is small.
+    words = np.arange(0x02081CEA, 0x7E967699, 7919, dtype=np.uint32)
+    x = np.concatenate((words, np.arange(0x3F000000, 0x40000000, 61, dtype=np.uint32))).view(np.float32)
+    x = x[: len(x) & -LANES]
+    found = x.copy()
+    _log32(found)
+    exact = np.log(x.astype(np.float64))
+    assert (abs(found - exact) / np.maximum(abs(exact), 0.5)).max() < 3e-7
+    ones = np.ones(LANES, np.float32)
+    _log32(ones)
+    assert (ones == 0.0).all()

@@ -9,8 +9,8 @@ from saros.core.items import CLICKED, SHOWN, UPDATES
 from saros.core.jit import F32, I32
 from saros.core.rows import ONE, live_rows
 from saros.core.settle import ADD, MOVE, SCORE
-from saros.core.step import LIVE, PAPER, StepRules, live_step, paper_step
-from saros.core.users import MOVED
+from saros.core.step import LIVE, PAPER, PRIOR_MIN, StepRules, live_step, paper_step
+from saros.core.users import HIGH, LEVEL_MAX, LOW, MOVED
 from tests.core.handmade import Bench, Order, Twin
 from tests.naive import step as naive
 
@@ -50,7 +50,13 @@ def test_far_apart_scores_agree_with_the_twin(
     kind: int, dim: int, seed: int, negatives: int, positives: int, reach: float, twins: bool
 ) -> None:
     rng, items = np.random.default_rng(seed), negatives + positives
-    bench = bench_of(StepRules(kind, 1e-3, 1e-3, 0.0, 0.0, 0.75 if kind == LIVE else 1.0, 4.0), dim, items)
+    bench = bench_of(
+        StepRules(
+            kind, 1e-3, 1e-3, 0.0, 0.0, 0.75 if kind == LIVE else 1.0, 4.0, 1.5 * (kind == LIVE), 1.0 * (kind == LIVE)
+        ),
+        dim,
+        items,
+    )
     bench.scatter(rng, items=1.0, users=1.0, counts=300)
     rows = np.rint(rng.uniform(-reach, reach, (items, dim)) * ONE).astype(np.int32)
     if twins:  # the last positive equals the first negative in everything: they tie
@@ -108,7 +114,9 @@ def extremes(draw: st.DrawFn, words: st.SearchStrategy[int]) -> tuple[Bench, lis
         draw(st.sampled_from([0.0, 30.0, 1e-30, 1e30])),
         draw(st.sampled_from([0.0, 100.0, 1e-30, 1e30])),
         draw(st.sampled_from([0.0, 0.75, 1.0, 2.0, 300.0])),
-        draw(st.sampled_from([1e-6, 4.0, 1e9])),
+        draw(st.sampled_from([PRIOR_MIN, 4.0, 1e9])),
+        draw(st.sampled_from([0.0, 1.5, 1e-30, 1e30])),
+        draw(st.sampled_from([0.0, 1.0, 1e-30, 1e30])),
     )
     bench = bench_of(rules, dim, items)
     rows = draw(st.lists(words, min_size=items * dim, max_size=items * dim))
@@ -118,7 +126,8 @@ def extremes(draw: st.DrawFn, words: st.SearchStrategy[int]) -> tuple[Bench, lis
     counters = draw(st.lists(counter, min_size=3 * items, max_size=3 * items))
     bench.items.arrays.counters[[bench.slot(key) for key in range(items)]] = np.reshape(counters, (items, 3))
     bench.items.arrays.totals[:] = draw(st.lists(st.sampled_from([0, 5, 2**40]), min_size=2, max_size=2))
-    bench.users.arrays.gate[bench.slot_of_user[USER], MOVED] = draw(counter)
+    level = st.sampled_from([0, 1, LEVEL_MAX, -LEVEL_MAX])
+    bench.users.arrays.gate[bench.slot_of_user[USER], [MOVED, LOW, HIGH]] = draw(counter), draw(level), draw(level)
     what = st.sampled_from([SCORE | ADD | MOVE, ADD, MOVE, SCORE])
     orders = []
     for flags in draw(st.lists(what, min_size=1, max_size=4)):
@@ -139,6 +148,7 @@ def check_bounds(bench: Bench, orders: list[Order]) -> None:
         assert np.isfinite(emitted.u).all()
         assert np.isfinite(done.progressive).all()
         assert (np.abs(row_of(bench)) <= 32).all(), "and so neither NaN nor infinite"
+        assert (np.abs(bench.users.arrays.gate[bench.slot_of_user[USER], [LOW, HIGH]]) <= LEVEL_MAX).all()
         for coef in emitted.coefs:
             assert all(abs(move) <= 64 * ONE for move in naive.moves(coef, emitted.u)), "the fold's own limit"
         twin.fold(emitted)
@@ -214,7 +224,7 @@ def test_a_strong_prior_against_a_strong_dot_product(gap: float, alpha: float) -
 def test_a_coefficient_with_room_is_left_alone(
     negative: list[float], positive: list[float], u: list[float], coef: float
 ) -> None:
-    bench = bench_of(StepRules(PAPER, 0.0, 20.0, 0.0, 0.0, 1.0, 4.0), 2, 2)
+    bench = bench_of(StepRules(PAPER, 0.0, 20.0, 0.0, 0.0, 1.0, 4.0, 0.0, 0.0), 2, 2)
     put(bench, (np.array([negative, positive]) * ONE).astype(np.int32), np.array(u, np.float32))
     done = bench.run([Order(block_of(2, 1), ADD)])
     assert done.count("clamped") == 0
@@ -225,7 +235,7 @@ def test_a_coefficient_with_room_is_left_alone(
 @pytest.mark.parametrize("room", [0.0, 2.0**-24, 0.3125, 5.0, 15.5, 16.5, 18.0])
 def test_a_cut_uses_the_room_there_is(sign: int, room: float) -> None:
     # Scores tie by coordinate 0, so the pull is large; coordinate 1 of the positive (sign 1) has little room.
-    bench = bench_of(StepRules(PAPER, 0.0, 40.0, 0.0, 0.0, 1.0, 4.0), 2, 2)
+    bench = bench_of(StepRules(PAPER, 0.0, 40.0, 0.0, 0.0, 1.0, 4.0, 0.0, 0.0), 2, 2)
     at = sign * (32 - room)
     rows = np.array([[-at, at], [0, 0]] if sign < 0 else [[0, 0], [-at, at]]) * ONE
     put(bench, rows.astype(np.int32), np.array([1, 1], np.float32))
@@ -245,7 +255,7 @@ def test_a_cut_uses_the_room_there_is(sign: int, room: float) -> None:
 
 
 def test_a_user_row_is_clamped_and_counted() -> None:
-    bench = bench_of(StepRules(PAPER, 1e6, 0.0, 0.0, 0.0, 1.0, 4.0), 3, 2)
+    bench = bench_of(StepRules(PAPER, 1e6, 0.0, 0.0, 0.0, 1.0, 4.0, 0.0, 0.0), 3, 2)
     put(bench, np.array([[ONE, 0, 0], [0, ONE, 0]], np.int32), np.array([0.5, 0.5, 0.5], np.float32))
     done = bench.run([Order(block_of(2, 1), MOVE)])
     assert row_of(bench).tolist() == [-32.0, 32.0, 0.5]

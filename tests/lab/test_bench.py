@@ -201,7 +201,7 @@ def test_the_river_style_step_follows_the_gradient_of_the_papers_loss() -> None:
     model = peers.RiverStyle(dim=4, rate=0.5)
     model.learn_one(1, [10, 11, 12], [13, 14])
     u, rows = model.users[1].tolist(), [model.items[name].tolist() for name in (10, 11, 12, 13, 14)]
-    a = naive.pulls([naive.dot(u, v) for v in rows], [1.0] * 5, 3, 1.0)
+    a = naive.pulls([naive.dot(u, v) for v in rows], [1.0] * 5, 3, naive.paper(0.5), naive.LEVELS)
     loss = naive.paper_loss(u, rows[:3], rows[3:])
     assert model.learn_one(1, [10, 11, 12], [13, 14]) == pytest.approx(loss, rel=1e-5)
     for name, v, pull in zip((10, 11, 12, 13, 14), rows, a, strict=True):

@@ -14,7 +14,7 @@ from saros.core.sessions import RULES, SessionRules
 from saros.core.step import live_step, paper_step
 from saros.lab.model import Model
 from saros.lab.progressive import Progressive
-from saros.lab.replay import RATING_SESSIONS, Plan, Replay
+from saros.lab.replay import NO_GATE, RATING_SESSIONS, Plan, Replay
 from tests.lab.logs import Line, lines, log_of
 
 ROWS = live_rows(4, seed=7)
@@ -33,7 +33,7 @@ def test_a_replay_is_the_learner_fed_by_hand(made: list[Line]) -> None:
     replay.advance()
     key = derive_key(7)
     items = Items(ROWS, limit=100)
-    learner = Learner(items, live_step(), SessionRules())
+    learner = Learner(items, live_step(), SessionRules(), NO_GATE)
     slots = learner.intern(hash_texts(key, log.users))
     keys = hash_texts(key, log.items)
     learner.learn(log.events(slots, keys))
@@ -87,7 +87,7 @@ def test_what_nobody_taught_is_at_its_start() -> None:
     replay = Replay(log.take(np.zeros(0, np.int64)), PLAN)
     replay.advance()
     model = replay.model()
-    assert model.users.tolist() == [[round(0.1 * ONE) / ONE, 0.0, 0.0, 0.0]] * 2
+    assert model.users.tolist() == [[round(0.05 * ONE) / ONE, 0.0, 0.0, 0.0]] * 2
     assert (model.items[:, 0] == 0).all()
     assert (model.items[:, 1:] != 0).all()
     assert model.prior.tolist() == [0.0, 0.0]

@@ -191,23 +191,40 @@ def weighted_loss(
     priors: Sequence[float],
     weights: Sequence[float],
     negatives: int,
-    exponent: float,
+    recipe: "Recipe",
+    levels: Sequence[float],
 ) -> float:
-    """The live loss, whose gradient (priors held fixed) the step follows: (P·N)^-e · Σ w_i·w_j·log(1 + exp(-x_ij))."""
+    """The live loss, whose gradient (priors and levels held fixed) the step follows.
+
+    z^-e · Σ w_i·w_j·log(1 + exp(-x_ij)) over all pairs, those with a virtual opponent of weight ω among them.
+    """
     scores = [dot(u, v) + extra for v, extra in zip(rows, priors, strict=True)]
     pairs = [(i, j) for i in range(negatives, len(rows)) for j in range(negatives)]
     losses = [weights[i] * weights[j] * logistic_loss(scores[i] - scores[j]) for i, j in pairs]
-    return math.fsum(losses) / math.pow(len(pairs), exponent)
+    losses += [recipe.opponent * weights[j] * logistic_loss(levels[1] - scores[j]) for j in range(negatives)]
+    losses += [recipe.opponent * weights[i] * logistic_loss(scores[i] - levels[0]) for i in range(negatives, len(rows))]
+    return math.fsum(losses) / math.pow(len(pairs) + recipe.opponent * len(rows), recipe.exponent)
 
 
-def pulls(scores: Sequence[float], weights: Sequence[float], negatives: int, exponent: float) -> list[float]:
-    """a_i = Σ_j g_ij for positives, a_j = -Σ_i g_ij for negatives, g_ij = (P·N)^-e · w_i·w_j · σ(-(s_i - s_j))."""
+def pulls(
+    scores: Sequence[float], weights: Sequence[float], negatives: int, recipe: "Recipe", levels: Sequence[float]
+) -> list[float]:
+    """a_i = Σ_j g_ij for positives, a_j = -Σ_i g_ij for negatives, g_ij = z^-e · w_i·w_j · σ(-(s_i - s_j)).
+
+    The other side of each also has a virtual item of weight ω, at the first level (a negative) and the second.
+    """
     pairs = [(i, j) for i in range(negatives, len(scores)) for j in range(negatives)]
+    scale = math.pow(len(pairs) + recipe.opponent * len(scores), -recipe.exponent)
     a = [0.0] * len(scores)
     for i, j in pairs:
-        g = weights[i] * weights[j] * sigmoid(scores[j] - scores[i]) / math.pow(len(pairs), exponent)
+        g = scale * weights[i] * weights[j] * sigmoid(scores[j] - scores[i])
         a[i] += g
         a[j] -= g
+    for k, score in enumerate(scores):
+        if k < negatives:
+            a[k] -= scale * recipe.opponent * weights[k] * sigmoid(score - levels[1])
+        else:
+            a[k] += scale * recipe.opponent * weights[k] * sigmoid(levels[0] - score)
     return a
 
 
@@ -235,14 +252,33 @@ class Recipe:
     decay_item: float
     exponent: float
     alpha: float
+    opponent: float = 0.0
+    shrink: float = 0.0
 
 
-LIVE = Recipe(True, lr_user=0.45, lr_item=0.25, decay_user=30.0, decay_item=100.0, exponent=0.7, alpha=4.0)
+LIVE = Recipe(
+    True,
+    lr_user=0.45,
+    lr_item=0.5,
+    decay_user=30.0,
+    decay_item=100.0,
+    exponent=0.6,
+    alpha=4.0,
+    opponent=1.5,
+    shrink=1.0,
+)
+LEVELS = (0.0, 0.6)  # where a user's levels start
+LEVEL_ONE = 1 << 16  # 1.0 on the grid of levels
 
 
 def paper(lr: float) -> Recipe:
     """The paper's plain step."""
     return Recipe(False, lr_user=lr, lr_item=lr, decay_user=0.0, decay_item=0.0, exponent=1.0, alpha=4.0)
+
+
+def follow(level: int, score: float) -> int:
+    """A level, on its grid, after it has gone a fifth of the way to a score; scores beyond 1000 count as 1000."""
+    return level + round(0.2 * (max(-1000.0, min(1000.0, score)) * LEVEL_ONE - level))
 
 
 def rate(start: float, decay: float, n: int) -> float:
@@ -252,10 +288,16 @@ def rate(start: float, decay: float, n: int) -> float:
 
 @dataclass
 class User:
-    """A user's row and how often it has moved."""
+    """A user's row, how often it has moved, and its levels on their grid, less where they start."""
 
     row: Row
     moved: int = 0
+    low: int = 0
+    high: int = 0
+
+    def levels(self) -> tuple[float, float]:
+        """The scores of the virtual negative and the virtual positive."""
+        return LEVELS[0] + self.low / LEVEL_ONE, LEVELS[1] + self.high / LEVEL_ONE
 
 
 class Model:
@@ -285,19 +327,22 @@ class Model:
 
     def pulls(self, block: Block, u: Sequence[float]) -> list[float]:
         """What pulls each item of the block toward u (positives) or away from it (negatives)."""
-        return pulls(self.scores(block, u), block.weights, block.negatives, self.recipe.exponent)
+        levels = self.users[block.user].levels() if block.user in self.users else LEVELS
+        return pulls(self.scores(block, u), block.weights, block.negatives, self.recipe, levels)
 
     def coefficients(self, block: Block, u: Sequence[float]) -> list[float]:
         """What each item of the block moves by, in units of u."""
         found = []
+        slower = 1.0 + self.recipe.shrink * dot(u, u)
         for key, a in zip(block.items, self.pulls(block, u), strict=True):
             item = self.items.get(key)
-            found.append(cut(rate(self.recipe.lr_item, self.recipe.decay_item, item.updates) * a, u, item.row))
+            pace = rate(self.recipe.lr_item, self.recipe.decay_item, item.updates) / slower
+            found.append(cut(pace * a, u, item.row))
         return found
 
     def learn(self, block: Block, u: Sequence[float], *, add: bool, move: bool) -> None:
         """One SGD step: items by coef·u where `add`, the user's row by Σ a·v where `move`, all from the old values."""
-        user, rows, a = self.users[block.user], self.rows(block), self.pulls(block, u)
+        user, rows, a, scores = self.users[block.user], self.rows(block), self.pulls(block, u), self.scores(block, u)
         if add:
             block.u, block.coefs = list(u), self.coefficients(block, u)
             self.items.fold(block)
@@ -306,6 +351,10 @@ class Model:
             pulled = [math.fsum(a[place] * v[k] for place, v in enumerate(rows)) for k in range(len(u))]
             user.row = [max(-LIMIT, min(LIMIT, x + pace * by)) for x, by in zip(user.row, pulled, strict=True)]
             user.moved += 1
+            if self.recipe.opponent:
+                lost, won = scores[: block.negatives], scores[block.negatives :]
+                user.low = follow(user.low, math.fsum(lost) / len(lost) - LEVELS[0])
+                user.high = follow(user.high, math.fsum(won) / len(won) - LEVELS[1])
 
 
 def cut(coef: float, u: Sequence[float], row: Sequence[int]) -> float:

@@ -1,7 +1,8 @@
 """The state of users to and from bytes.
 
-Header of 44 bytes: version u8, flags u8, ring u8, repeats u8, negatives u16, carried u16, clicked u16, buckets u8 (bit
-k: day slot k is not 0), bytes u8, day i32, clock i64, session u64, number i32, counted i32, moved i32. Then the
+Header of 52 bytes: version u8, flags u8, ring u8, repeats u8, negatives u16, carried u16, clicked u16, buckets u8 (bit
+k: day slot k is not 0), bytes u8, day i32, clock i64, session u64, number i32, counted i32, moved i32, low and high i32
+(the step's levels). Then the
 buckets in use i32 each, the ledger bytes in use i32, where a flag says so the 8 bytes i32 that would be there but for
 `shadow`, where a flag says so the time i64 until which held blocks wait for a user that closes them too fast, ring and
 repeats u32 (oldest first), negatives, carried and clicked u64, and, where a flag says so, the weights u16 of negatives
@@ -44,6 +45,9 @@ from saros.core.users import (
     DAY,
     FLAGS,
     FREE,
+    HIGH,
+    LEVEL_MAX,
+    LOW,
     MOVED,
     NEGATIVES,
     NEW,
@@ -60,7 +64,7 @@ from saros.core.users import (
     reset,
 )
 
-USER_HEADER = 44
+USER_HEADER = 52
 SHADOWED = 16  # a flag: the ledger would hold other bytes but for `shadow`
 WAITED_FOR = 32  # a flag: the user's clock has not reached the time until which its blocks wait
 _COUNT_MAX = 1024  # of any pending set
@@ -169,6 +173,8 @@ def _write_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, a
     at = put(buffer, at, np.uint64(gate[NUMBER]), 4)
     at = put(buffer, at, np.uint64(gate[COUNTED]), 4)
     at = put(buffer, at, np.uint64(gate[MOVED]), 4)
+    at = put(buffer, at, np.uint64(gate[LOW]), 4)
+    at = put(buffer, at, np.uint64(gate[HIGH]), 4)
     for k in range(16):
         if gate[BUCKETS + k] != 0:
             at = put(buffer, at, np.uint64(gate[BUCKETS + k]), 4)
@@ -231,6 +237,8 @@ def _user_fault(buffer: U8, first: int, end: int) -> int:
         return BAD_VALUE
     if get_i32(buffer, first + 12) < 0 or get_i32(buffer, first + 40) < 0:
         return BAD_VALUE
+    if max(abs(get_i32(buffer, first + 44)), abs(get_i32(buffer, first + 48))) > LEVEL_MAX:
+        return BAD_VALUE
     if not 0 <= get_i32(buffer, first + 36) <= get_i32(buffer, first + 32):
         return BAD_VALUE
     for k in range(ones(mask & 255) + ones(mask >> 8)):
@@ -276,7 +284,9 @@ def _read_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, fi
     head[CLOCK] = as_int(get(buffer, first + 16, 8))
     head[SESSION] = as_int(get(buffer, first + 24, 8))
     gate[NUMBER], gate[COUNTED] = get_i32(buffer, first + 32), get_i32(buffer, first + 36)
-    gate[MOVED] = get_i32(buffer, first + 40)
+    gate[MOVED], gate[LOW], gate[HIGH] = (
+        get_i32(buffer, first + 40), get_i32(buffer, first + 44), get_i32(buffer, first + 48)
+    )  # fmt: skip
     at = first + USER_HEADER
     for k in range(16):
         if (buffer[first + 10 + k // 8] >> (k % 8)) & 1:

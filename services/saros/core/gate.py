@@ -26,7 +26,6 @@ from saros.core.users import (
     BYTES,
     COUNTED,
     DAY,
-    MOVED,
     NUMBER,
     REPEAT,
     REPEAT_SIZE,
@@ -340,9 +339,7 @@ def decide(closed: Closed, users: UserArrays, state: GateState, rules: GateRules
             answer.clears[row] = 1
             if op == ERASED and users.gate[user, NUMBER] > 0:
                 _tally(state, users.gate[user, DAY], users.gate[user, COUNTED], -1)
-            moved = users.gate[user, MOVED]
-            reset_gate(users, user)
-            users.gate[user, MOVED] = moved  # blocks before this row are still to be learned: the step forgets it
+            reset_gate(users, user)  # blocks before this row are still to be learned: the step resets its row
     for row in range(n - 1, -1, -1):
         op, user = closed.op[row], closed.user[row]
         if op == NEW_DAY:

@@ -50,6 +50,21 @@ def copy_row(target: F32, i: int, source: F32, j: int) -> np.float32:
 
 
 @merged_kernel
+def square_row(rows: F32, i: int) -> np.float32:
+    """Return the sum of the squares of rows[i]."""
+    dim = rows.shape[1]
+    whole = dim & -LANES
+    sums = spread(np.float32(0.0))
+    for at in range(0, whole, LANES):
+        x = load(rows, i, at)
+        sums = sums + x * x
+    square = total(sums)
+    for d in range(whole, dim):
+        square += rows[i, d] * rows[i, d]
+    return square
+
+
+@merged_kernel
 def dot_row(rows: I32, slot: int, u: F32) -> tuple[np.float32, bool]:
     """Return u[0]·rows[slot] (2^24 is 1.0), and whether a coordinate of the row lies beyond ±16."""
     dim = rows.shape[1]

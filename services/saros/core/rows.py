@@ -37,8 +37,8 @@ def row_rules(dim: int, seed: int, *, item_scale: float, user_scale: float, user
 
 
 def live_rows(dim: int, seed: int = 0) -> RowRules:
-    """Rows of the live recipe: items N(0, (0.35/√d)²), users (0.1, 0, …, 0)."""
-    return row_rules(dim, seed, item_scale=0.35 / math.sqrt(dim), user_scale=0.0, user_start=0.1)
+    """Rows of the live recipe: items N(0, (0.25/√d)²), users (0.05, 0, …, 0)."""
+    return row_rules(dim, seed, item_scale=0.25 / math.sqrt(dim), user_scale=0.0, user_start=0.05)
 
 
 def paper_rows(dim: int, seed: int = 0) -> RowRules:

@@ -40,7 +40,6 @@ PROGRESSIVE = (
 
 _EXP_MAX = 80.0  # exp32 takes numbers up to it, and down to its negative
 _SPREAD_MAX = 1e9  # of the powers in a block, for ratios of them
-_SCALES = 1024
 UNKNOWN, WIDE = 0, 1  # places in `Scratch.odd`
 _WEIGHT_UNIT = np.float32(1.0 / 4096.0)
 
@@ -78,8 +77,10 @@ class Scratch(NamedTuple):
     u: F32  # [1, d]
     start: I32  # [w, d] rows of the items that have no slot
     odd: I32  # [2] how many have no slot, and how many have a coordinate beyond ±16
-    scales: F32  # (P·N)^-e by P·N, as far as they were needed before
-    exponent: F64  # [1] e of `scales`
+    level: F32  # [16] the scores of the virtual negative and the virtual positive
+    rival: F32  # [16] and their powers
+    scales: F32  # [16, 64] the scale of blocks by P and N, as far as they were needed before
+    scaled: F64  # [2] e and ω of `scales`
 
 
 def scratch(items: int, dim: int) -> Scratch:
@@ -93,8 +94,10 @@ def scratch(items: int, dim: int) -> Scratch:
         line_zeros((1, dim), np.float32),
         line_zeros((width, dim), np.int32),
         np.zeros(2, np.int32),
-        np.zeros(_SCALES, np.float32),
-        np.full(1, np.nan),
+        line_zeros(LANES, np.float32),
+        line_zeros(LANES, np.float32),
+        np.zeros((16, 64), np.float32),
+        np.full(2, np.nan),
     )
     return Scratch._make([*floats, *counters, *others])
 
@@ -126,6 +129,15 @@ def gather(items: ItemArrays, blocks: Blocks, b: int, rows: RowRules, s: Scratch
 
 
 @merged_kernel
+def raise_rivals(low: np.float32, high: np.float32, top: np.float32, s: Scratch) -> None:
+    """Fill level and rival: what a block's positives and negatives play against beside each other."""
+    s.level[0], s.level[1] = low, high
+    x = load(s.level, 0, 0) - top
+    x = where(x > -_EXP_MAX, x, -_EXP_MAX)
+    store(s.rival, 0, 0, exp32(where(x < _EXP_MAX, x, _EXP_MAX)))
+
+
+@merged_kernel
 def raise_powers(
     items: ItemArrays, count: int, prior: float, live: bool, top: np.float32, low: np.float32, s: Scratch
 ) -> bool:
@@ -149,12 +161,10 @@ def raise_powers(
 
 
 @merged_kernel
-def log1p32(x: Any) -> Any:
-    """log(1 + x) of float32 lanes, x from 0 to 1e30, to within a few units in the last place."""
-    y = x + 1.0
-    lost = (x - (y - 1.0)) / y  # what adding 1 has cut off
-    # y = m·2^e with m from √½ to √2, so that the polynomial is near its centre.
-    bits = bits_as_i32(y)
+def log32(x: Any) -> Any:
+    """log(x) of float32 lanes, x from 1e-37 to 1e38, to within a few units in the last place of x or of the answer."""
+    # x = m·2^e with m from √½ to √2, so that the polynomial is near its centre.
+    bits = bits_as_i32(x)
     e = (bits - 0x3F3504F3) >> 23
     f = bits_as_f32(bits - (e << 23)) - 1.0
     square = f * f
@@ -167,7 +177,38 @@ def log1p32(x: Any) -> Any:
     p = p * f - 2.4999993993e-1
     p = p * f + 3.3333331174e-1
     tail = as_f32(e) * -2.12194440e-4 - square * 0.5 + f * square * p
-    return tail + f + as_f32(e) * 0.693359375 + lost
+    return tail + f + as_f32(e) * 0.693359375
+
+
+@merged_kernel
+def log1p32(x: Any) -> Any:
+    """log(1 + x) of float32 lanes, x from 0 to 1e30, to within a few units in the last place."""
+    y = x + 1.0
+    return log32(y) + (x - (y - 1.0)) / y  # what adding 1 has cut off
+
+
+@merged_kernel
+def mean_scores(negatives: int, count: int, top: np.float32, s: Scratch) -> tuple[float, float]:
+    """Return the mean score of the block's negatives and of its positives, from the powers."""
+    low, high = 0.0, 0.0
+    for at in range(0, count, LANES):
+        logs, below = log32(load(s.power, 0, at)), first(negatives - at)
+        low += total(where(below, logs, 0.0))
+        high += total(where(first(count - at), where(below, 0.0, logs), 0.0))
+    return float(top) + low / negatives, float(top) + high / (count - negatives)
+
+
+@kernel
+def mean_scores_wide(negatives: int, count: int, prior: bool, s: Scratch) -> tuple[float, float]:
+    """`mean_scores` where scores lie too far apart for powers."""
+    low, high = 0.0, 0.0
+    for k in range(count):
+        score = s.dot[k] + (math.log(s.odds[k]) if prior else 0.0)
+        if k < negatives:
+            low += score
+        else:
+            high += score
+    return low / negatives, high / (count - negatives)
 
 
 @merged_kernel

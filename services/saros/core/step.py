@@ -1,14 +1,18 @@
 """The step: one SGD step per block on the pairwise ranking loss, a whole micro-batch per call.
 
 For a block with user row u, positives i and negatives j the gradient on every item row is a scalar times u, so a block
-is (u, items, one coefficient each). With margins x_ij = s_i - s_j and weights w:
+is (u, items, one coefficient each). With margins x_ij = s_i - s_j, weights w and z = P·N + ω·(P + N):
 
-    g_ij = (P·N)^-e · w_i·w_j · σ(-x_ij)        a_i = Σ_j g_ij        a_j = -Σ_i g_ij
-    v   += coef·u,  coef = rate_item · a        u   += rate_user · Σ a·v   (with the old v)
+    g_ij = z^-e · w_i·w_j · σ(-x_ij)
+    a_i  = Σ_j g_ij + ω·z^-e·w_i·σ(low - s_i)        a_j = -Σ_i g_ij - ω·z^-e·w_j·σ(s_j - high)
+    v   += coef·u,  coef = rate_item · a / (1 + ν·|u|²)        u += rate_user · Σ a·v   (with the old v)
 
 `live` (the recipe): s = u·v + π with the item prior π = ln[(C + α·p0) / (S + α·(1 - p0))] from the counters before the
-block, e = 0.7, rates that fall with the item's updates and the user's moves. `paper` is the exact gradient of the
-block's mean logistic loss (the paper's Eq. 3 at μ = 0): s = u·v, e = 1, constant rates.
+block, e = 0.6, rates that fall with the item's updates and the user's moves, ν = 1. Few pairs say little, so each side
+also plays a virtual opponent of weight ω: the positives one at `low`, how the user's negatives have scored of late, and
+the negatives one at `high`, how its positives have. Both are running means that move with the user's row. `paper` is
+the exact gradient of the block's mean logistic loss (the paper's Eq. 3 at μ = 0): s = u·v, e = 1, constant rates,
+ω = ν = 0.
 
 A coefficient is cut where it would move a coordinate of an item beyond ±32; user rows are clamped there. Nothing that
 leaves this module is NaN or infinite, whatever the rates.
@@ -25,11 +29,25 @@ from saros.core.items import ItemArrays
 from saros.core.jit import F32, F64, I32, I64, as_int, kernel, merged_kernel
 from saros.core.lanes import LANES, as_f32, first, how_many, load, prefetch, spread, sqrt, store, total, where
 from saros.core.ledger import LedgerArrays
-from saros.core.rowmath import DOWN, add_row, copy_row, count_far, learn_rows, lies_within, pull_row
-from saros.core.rows import ONE, RowRules, start_user
-from saros.core.scoring import BASE_LOSS, BLOCKS, LOSS, UNKNOWN, WIDE, Scratch, gather, judge, judge_wide, raise_powers
+from saros.core.rowmath import DOWN, add_row, copy_row, count_far, learn_rows, lies_within, pull_row, square_row
+from saros.core.rows import ONE, RowRules
+from saros.core.scoring import (
+    BASE_LOSS,
+    BLOCKS,
+    LOSS,
+    UNKNOWN,
+    WIDE,
+    Scratch,
+    gather,
+    judge,
+    judge_wide,
+    mean_scores,
+    mean_scores_wide,
+    raise_powers,
+    raise_rivals,
+)
 from saros.core.settle import ADD, KEEP, MOVE, RESET, SCORE, STORED, Blocks
-from saros.core.users import MOVED, UserArrays
+from saros.core.users import HIGH, LEVEL_MAX, LEVEL_ONE, LOW, MOVED, UserArrays, reset_row
 
 LIVE, PAPER = 0, 1
 KINDS = {"live": LIVE, "paper": PAPER}
@@ -37,6 +55,9 @@ KINDS = {"live": LIVE, "paper": PAPER}
 PRIOR_MIN = 1e-3
 _LIMIT = 32.0  # the step moves no coordinate beyond it
 _COEF_MAX = 1e9
+HIGH_START = 0.6  # where the virtual positive starts; the virtual negative starts at 0
+_LEVEL_UNIT = 1.0 / LEVEL_ONE
+_LEVEL_RATE = 0.2
 _AHEAD = 2  # blocks between the one in work and the one whose rows are asked for
 
 
@@ -50,6 +71,8 @@ class StepRules(NamedTuple):
     decay_item: float
     exponent: float
     prior: float  # α; the weight of p0 in an item's prior
+    opponent: float  # ω; the weight of the virtual opponents
+    shrink: float  # ν; how much a long user row slows down the items
 
 
 class Work(NamedTuple):
@@ -69,54 +92,68 @@ class Work(NamedTuple):
 
 def live_step(
     lr_user: float = 0.45,
-    lr_item: float = 0.25,
+    lr_item: float = 0.5,
     decay_user: float = 30.0,
     decay_item: float = 100.0,
-    exponent: float = 0.7,
+    exponent: float = 0.6,
     prior: float = 4.0,
+    opponent: float = 1.5,
 ) -> StepRules:
     """Return the live recipe."""
-    return _checked(StepRules(LIVE, lr_user, lr_item, decay_user, decay_item, exponent, prior))
+    return _checked(StepRules(LIVE, lr_user, lr_item, decay_user, decay_item, exponent, prior, opponent, 1.0))
 
 
 def paper_step(lr: float = 0.2) -> StepRules:
     """Return the paper's plain step; the prior serves the baseline only."""
-    return _checked(StepRules(PAPER, lr, lr, 0.0, 0.0, 1.0, 4.0))
+    return _checked(StepRules(PAPER, lr, lr, 0.0, 0.0, 1.0, 4.0, 0.0, 0.0))
 
 
 def _checked(rules: StepRules) -> StepRules:
     """Raise ValueError unless every number is finite and of the right sign."""
     if not all(math.isfinite(x) and x >= 0 for x in rules[1:]):
-        raise ValueError("step rates, decays, the exponent and the prior must be finite and not negative")
+        raise ValueError("step rates, decays, weights, the exponent and the prior must be finite and not negative")
     if rules.prior < PRIOR_MIN:
         raise ValueError(f"the prior's strength must be at least {PRIOR_MIN}, or the odds of a new item have no bounds")
     return rules
 
 
 @kernel
-def _coefficients_wide(negatives: int, count: int, scale: np.float32, prior: bool, s: Scratch) -> None:
+def _pull(margin: float) -> np.float32:
+    """Return σ(-margin)."""
+    return np.float32(1.0 / (1.0 + math.exp(min(margin, 700.0))))
+
+
+@kernel
+def _coefficients_wide(
+    negatives: int, count: int, scale: np.float32, opponent: np.float32, prior: bool, s: Scratch
+) -> None:
     """`_coefficients` for scores too far apart for ratios of powers: every pair on its own, in double precision."""
     for j in range(negatives):
-        s.a[j] = 0.0
+        score = np.float64(s.dot[j]) + (math.log(s.odds[j]) if prior else 0.0)
+        s.a[j] = -(scale * opponent * s.weight[j] * _pull(s.level[1] - score))
     for i in range(negatives, count):
-        total = np.float32(0.0)
+        score = np.float64(s.dot[i]) + (math.log(s.odds[i]) if prior else 0.0)
+        total = scale * opponent * s.weight[i] * _pull(score - s.level[0])
         for j in range(negatives):
             x = np.float64(s.dot[i]) - s.dot[j]
             if prior:
                 x += math.log(s.odds[i]) - math.log(s.odds[j])
-            g = scale * s.weight[i] * s.weight[j] * np.float32(1.0 / (1.0 + math.exp(min(x, 700.0))))
+            g = scale * s.weight[i] * s.weight[j] * _pull(x)
             total += g
             s.a[j] -= g
         s.a[i] = total
 
 
 @merged_kernel
-def _coefficients(negatives: int, count: int, scale: np.float32, s: Scratch) -> None:
-    """Fill a: a_i = Σ_j g_ij for positives, a_j = -Σ_i g_ij for negatives."""
+def _coefficients(negatives: int, count: int, scale: np.float32, opponent: np.float32, s: Scratch) -> None:
+    """Fill a: what the other side, and the virtual opponent, pull each item by."""
+    extra, low, high = scale * opponent, s.rival[0], s.rival[1]
     for at in range(0, count, LANES):
-        store(s.a, 0, at, spread(np.float32(0.0)))
+        own = load(s.power, 0, at)
+        store(s.a, 0, at, where(first(count - at), load(s.weight, 0, at) * -extra * (own / (own + high)), 0.0))
     for i in range(negatives, count):
-        whole, weight, own = np.float32(0.0), scale * s.weight[i], s.power[i]
+        weight, own = scale * s.weight[i], s.power[i]
+        whole = weight * opponent * (low / (low + own))
         for at in range(0, negatives, LANES):
             others = load(s.power, 0, at)
             g = load(s.weight, 0, at) * weight * (others / (others + own))
@@ -150,9 +187,12 @@ def _cut(row: I32, u: F32, coef: np.float32) -> np.float32:
 
 @merged_kernel
 def _set_rates(count: int, rules: StepRules, s: Scratch) -> None:
-    """Fill rate. Divisions and roots take long and need nothing but counters: begun early, they cost nothing."""
+    """Fill rate. Divisions and roots take long and need no scores: begun early, they cost nothing."""
+    start = np.float32(min(rules.lr_item, _COEF_MAX))
+    if rules.shrink > 0:
+        start /= np.float32(1.0) + np.float32(min(rules.shrink, _COEF_MAX)) * square_row(s.u, 0)
     for at in range(0, count, LANES):
-        rate = spread(np.float32(min(rules.lr_item, _COEF_MAX)))
+        rate = spread(start)
         if rules.decay_item > 0:
             updates = load(s.updates, 0, at)
             share = np.float32(min(1.0 / rules.decay_item, _COEF_MAX))
@@ -161,16 +201,18 @@ def _set_rates(count: int, rules: StepRules, s: Scratch) -> None:
 
 
 @merged_kernel
-def _scale(pairs: int, exponent: float, s: Scratch) -> np.float32:
-    """Return pairs^-exponent; what was computed once is remembered, because powers take long."""
-    if s.exponent[0] != exponent:
+def _scale(positives: int, negatives: int, rules: StepRules, s: Scratch) -> np.float32:
+    """Return (P·N + ω·(P + N))^-e; what was computed once is remembered, because powers take long."""
+    if s.scaled[0] != rules.exponent or s.scaled[1] != rules.opponent:
         s.scales[:] = 0.0
-        s.exponent[0] = exponent
-    if pairs >= s.scales.shape[0]:
-        return np.float32(pairs**-exponent)
-    if s.scales[pairs] == 0.0:
-        s.scales[pairs] = np.float32(pairs**-exponent)
-    return s.scales[pairs]
+        s.scaled[0], s.scaled[1] = rules.exponent, rules.opponent
+    known = positives < s.scales.shape[0] and negatives < s.scales.shape[1]
+    if known and s.scales[positives, negatives] > 0.0:
+        return s.scales[positives, negatives]
+    scale = np.float32((positives * negatives + rules.opponent * (positives + negatives)) ** -rules.exponent)
+    if known:
+        s.scales[positives, negatives] = scale
+    return scale
 
 
 @kernel
@@ -256,6 +298,13 @@ def _move_rows(w: Work, b: int, adds: bool, moves: bool) -> None:
 
 
 @merged_kernel
+def _follow(users: UserArrays, user: int, column: int, score: float) -> None:
+    """Let a level go part of the way to a score."""
+    aim = max(-LEVEL_MAX, min(LEVEL_MAX, score * LEVEL_ONE))
+    users.gate[user, column] += np.int32(np.rint(_LEVEL_RATE * (aim - users.gate[user, column])))
+
+
+@merged_kernel
 def _learn(w: Work, b: int) -> None:
     """Score, add and move for block b, as its flags say. One whose clicks were all repeats has nothing to say."""
     blocks, ledger, rules, s = w.blocks, w.ledger, w.rules, w.scratch
@@ -271,6 +320,8 @@ def _learn(w: Work, b: int) -> None:
     if flags & ADD:
         _set_rates(count, rules, s)
     close = raise_powers(w.items, count, rules.prior, rules.kind == LIVE, top, low, s)
+    levels = w.users.gate[user]
+    raise_rivals(np.float32(levels[LOW] * _LEVEL_UNIT), np.float32(HIGH_START + levels[HIGH] * _LEVEL_UNIT), top, s)
     if flags & SCORE:
         sums = w.progressive[blocks.decision[b]]
         sums[BLOCKS] += 1
@@ -282,11 +333,11 @@ def _learn(w: Work, b: int) -> None:
     if not flags & (ADD | MOVE):
         return
     copy_row(blocks.rows, b, s.u, 0)
-    scale = _scale(negatives * blocks.positives[b], rules.exponent, s)
+    scale, opponent = _scale(as_int(blocks.positives[b]), as_int(negatives), rules, s), np.float32(rules.opponent)
     if close:
-        _coefficients(negatives, count, scale, s)
+        _coefficients(negatives, count, scale, opponent, s)
     else:
-        _coefficients_wide(negatives, count, scale, rules.kind == LIVE, s)
+        _coefficients_wide(negatives, count, scale, opponent, rules.kind == LIVE, s)
     if flags & ADD:
         _set_coefs(w.items, blocks, b, s, reach, w.counts)
     if flags & MOVE:
@@ -301,6 +352,13 @@ def _learn(w: Work, b: int) -> None:
         if not lies_within(w.users.rows, user, np.float32(_LIMIT)):
             _clamp(w.users.rows[user], s.u[0], w.counts)
         w.users.gate[user, MOVED] += 1
+        if rules.opponent > 0:
+            if close:
+                passed, clicked = mean_scores(negatives, count, top, s)
+            else:
+                passed, clicked = mean_scores_wide(negatives, count, rules.kind == LIVE, s)
+            _follow(w.users, user, LOW, passed)
+            _follow(w.users, user, HIGH, clicked - HIGH_START)
 
 
 @merged_kernel
@@ -323,8 +381,7 @@ def step(w: Work) -> None:
         if b + _AHEAD < blocks.user.shape[0]:
             _ask_for(w, b + _AHEAD)
         if blocks.flags[b] & RESET:
-            start_user(w.users.rows, blocks.user[b], w.users.keys[blocks.user[b]], w.rows)
-            w.users.gate[blocks.user[b], MOVED] = 0
+            reset_row(w.users, blocks.user[b], w.rows)
         elif blocks.sign[b] < 0:
             w.counts[c.FAR] += fold_block(w.items, w.signed, b, 1)
         else:

@@ -21,8 +21,10 @@ IN_HEAP = 2  # stands in the heap of deadlines
 RUN_DONE = 4  # `authors`: the run of negatives was used; the next negative starts a new one
 RING_SIZE = 16  # event ids remembered
 
-# Columns of `gate`.
-DAY, NUMBER, COUNTED, MOVED, REPEAT = 0, 1, 2, 3, 4
+# Columns of `gate`. MOVED, LOW and HIGH go with the user's row and are the step's: how often it has moved, and how what
+# the user passed over and what it clicked have scored of late, less where they start, on a grid of 2^-16.
+DAY, NUMBER, COUNTED, MOVED, REPEAT, LOW, HIGH = 0, 1, 2, 3, 4, 5, 6
+LEVEL_ONE, LEVEL_MAX = 1 << 16, 1000 << 16
 # The first of 8 daily buckets each: blocks closed, bytes in the ledger, and bytes that would be there but for `shadow`.
 BUCKETS, BYTES, WOULD = 8, 16, 24
 GATE_WIDTH = 32
@@ -101,10 +103,19 @@ class Users:
 
 @kernel
 def reset_gate(users: UserArrays, user: int) -> None:
-    """Make the gate side of a user new."""
-    users.gate[user] = 0
+    """Make the gate side of a user new; what goes with its row stays until the row starts anew."""
+    for k in range(GATE_WIDTH):
+        if k != MOVED and k != LOW and k != HIGH:
+            users.gate[user, k] = 0
     for k in range(users.repeats.shape[1]):
         users.repeats[user, k] = 0
+
+
+@kernel
+def reset_row(users: UserArrays, user: int, rules: RowRules) -> None:
+    """Let a user's row, and what goes with it, start anew."""
+    start_user(users.rows, user, users.keys[user], rules)
+    users.gate[user, MOVED], users.gate[user, LOW], users.gate[user, HIGH] = 0, 0, 0
 
 
 @kernel
@@ -116,4 +127,4 @@ def reset(users: UserArrays, slots: I32, rules: RowRules) -> None:
         users.head[user, CLOCK] = NEW
         users.ring[user] = 0
         reset_gate(users, user)
-        start_user(users.rows, user, users.keys[user], rules)
+        reset_row(users, user, rules)

@@ -9,7 +9,8 @@ A bot is shown a few popular items and clicks a target; that is one block. Five 
 - `click-only`: as `fast`, but nothing is ever shown.
 
 Harm is the share of honest users who have a target in their top ten: taken again and again while the campaign runs
-(its peak), and when the log ends (final). What a gate costs is how much MAP@5 it loses on the same log without bots.
+(its peak), and when the log ends (final). What a gate costs is how much MAP@5 it loses on the same log without bots,
+in the mean of three seeds.
 Batches are small while bots are at work, as in a live system: one that held all of a bot would hide it.
 """
 
@@ -36,6 +37,7 @@ _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 _WATCHED = 500  # honest users
 _LOOKS, _LATER_LOOKS = 60, 30  # at their lists while bots are at work, and afterwards
 _BATCH = 64  # events, while bots are at work
+_CLEAN_SEEDS = 3  # one alone says little of a few thousandths
 _SCORES = 1 << 22  # held at a time
 
 
@@ -178,8 +180,11 @@ def share_reached(model: Model, users: I32, targets: I64) -> float:
 
 
 def map_at_5(train: Log, test: ToRank, plan: Plan) -> float:
-    """Return the MAP@5 of a log without bots."""
-    replay = Replay(train, plan)
-    replay.advance()
-    replay.finish()
-    return evaluate(replay.model(), test).authors.map_at[5]
+    """Return the MAP@5 of a log without bots, the mean of a few seeds."""
+    found = []
+    for seed in range(plan.rows.seed, plan.rows.seed + _CLEAN_SEEDS):
+        replay = Replay(train, plan._replace(rows=plan.rows._replace(seed=seed % 2**63)))
+        replay.advance()
+        replay.finish()
+        found.append(evaluate(replay.model(), test).authors.map_at[5])
+    return sum(found) / len(found)

@@ -102,7 +102,6 @@ class Flags(NamedTuple):
         else:
             rules = offline_rules(
                 decay_user=settings.step.decay_user_moves,
-                exponent=settings.step.pair_exponent,
                 prior=settings.step.prior_strength,
             )
         both = {"lr_user": self.lr, "lr_item": self.lr, "mu_user": self.mu, "mu_item": self.mu}
