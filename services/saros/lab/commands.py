@@ -235,10 +235,11 @@ def attack(
     """Let bots promote poor items in the middle of a data set, and show what each mode of the gate makes of it.
 
     Attacks, all with as many blocks: fast, each bot within an hour; slow, each block a session of its own; under-b,
-    more bots, each just under B; one-block, a bot for each block; click-only, clicks with nothing shown. `peak` and
-    `final` are the share of honest users with a target in their top ten, `clean_cost` is the MAP@5 that the gate costs
-    where there are no bots (mean of three seeds). Repeated clicks are learned and ignored in turn. All else is as the settings have it;
-    ratings too come in sessions here.
+    more bots, each just under B; one-block, a bot for each block; click-only, clicks with nothing shown.
+
+    `peak` and `final` are the share of honest users with a target in their top ten, `clean_cost` is the MAP@5 that the
+    gate costs where there are no bots (mean of three seeds). Repeated clicks are learned and ignored in turn. All else
+    is as the settings have it; ratings too come in sessions here.
 
     Examples:
 
