@@ -25,12 +25,12 @@ def test_one_pass(replay: Any, seed: str) -> None:
     answer = replay("--progressive", "--seed", seed)
     counts = {"users": 6040, "items": 3706, "train": 797_758, "test": 202_451, "blocks": 144_195}
     assert {name: answer[name] for name in counts} == counts
-    assert answer["authors"]["map@5"] >= 0.857
-    assert answer["authors"]["ndcg@10"] >= 0.890
-    assert answer["loss"] <= 0.570
+    assert answer["authors"]["map@5"] >= 0.862
+    assert answer["authors"]["ndcg@10"] >= 0.894
+    assert answer["loss"] <= 0.560
     judged = answer["progressive"]
-    assert judged["accuracy"] >= 0.658
-    assert judged["accuracy"] - judged["item_positive_rate_accuracy"] >= 0.009
+    assert judged["accuracy"] >= 0.667
+    assert judged["accuracy"] - judged["item_positive_rate_accuracy"] >= 0.019
     assert judged["accuracy"] > judged["popularity_accuracy"]
 
 
@@ -38,7 +38,7 @@ def test_one_pass(replay: Any, seed: str) -> None:
 @pytest.mark.parametrize("seed", ["0", "1", "2"])
 def test_the_gate_costs_little(replay: Any, partitions: str, seed: str) -> None:
     answer = replay("--gate", "default", "--partitions", partitions, "--seed", seed)
-    assert answer["authors"]["map@5"] >= 0.854
+    assert answer["authors"]["map@5"] >= 0.859
     assert len(answer["blocks_max"]) == int(partitions)
     assert all(len(highs) > 10 for highs in answer["blocks_max"]), "B moves when the day changes"
     assert answer["counts"]["taken_back"] > 0
@@ -82,8 +82,11 @@ def test_blocks_of_a_user(
     assert answer["mean"] == pytest.approx(mean, abs=0.05)
 
 
-def test_the_small_data_set(ml_100k: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["replay", "ml-100k", "--json"]) == 0
+@pytest.mark.parametrize("seed", ["0", "1", "2"])
+def test_the_small_data_set(ml_100k: Path, capsys: pytest.CaptureFixture[str], seed: str) -> None:
+    assert cli.run(["replay", "ml-100k", "--json", "--seed", seed]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["users"], answer["items"], answer["train"] + answer["test"]) == (943, 1682, 100_000)
-    assert answer["authors"]["map@5"] > 0.82
+    rate = answer["baselines"]["item positive rate"]
+    assert answer["authors"]["map@5"] >= rate["authors"]["map@5"] + 0.003
+    assert answer["loss"] < rate["loss"]
