@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from saros import cli
 from saros.core.events import CLICK, IMPRESSION
-from saros.core.gate import GateRules
+from saros.core.gate import MODES, GateRules
 from saros.core.rows import live_rows
 from saros.core.sessions import SessionRules
 from saros.core.step import live_step
+from saros.lab import commands
 from saros.lab.attack import ATTACKS, Campaign, campaign_of, poorest, share_reached, watch, with_bots
 from saros.lab.experiment import collect
 from saros.lab.log import Log
@@ -74,6 +75,11 @@ def test_campaigns_are_as_large_and_as_said(attack: str) -> None:
         assert (np.diff(own) > GAP_MS).all(), "every block is a session of its own"
     else:
         assert bots.time_ms[-1] - bots.time_ms[0] <= 2 * 3_600_000
+
+
+def test_the_command_knows_every_attack_and_every_mode() -> None:
+    assert tuple(commands.Attack) == ATTACKS
+    assert set(commands.Mode) == {"none", *MODES}
 
 
 def test_bots_have_names_of_their_own() -> None:

@@ -275,3 +275,73 @@ def test_fetch_takes_the_copy_one_has(saros: Saros, monkeypatch: pytest.MonkeyPa
     unknown = saros("data", "fetch", "ml-2m")
     assert (unknown.code, "ml-1m" in unknown.err) == (2, True)
     assert not list(tmp_path.rglob("*.inter"))
+
+
+def test_attack_answers_as_json(saros: Saros, ratings: str) -> None:
+    asked = ("--attack", "fast", "--attack", "click-only", "--bots", "3", "--blocks", "20", "--targets", "2")
+    answer = saros("attack", ratings, *asked, "--json", "--seed", "4").json()
+    assert (answer["dataset"], answer["targets"], answer["seed"], answer["blocks_max"]) == ("tastes", 2, 4, "p97")
+    columns = {"attack", "mode", "repeat_clicks", "bots", "blocks", "peak", "final", "clean_cost"}
+    assert all(row.keys() == columns for row in answer["rows"])
+    tried = {(row["attack"], row["mode"], row["repeat_clicks"]) for row in answer["rows"]}
+    modes = ("none", "immediate", "session", "shadow")
+    assert tried == {(a, m, r) for a in ("fast", "click-only") for m in modes for r in ("learn", "ignore")}
+    by_mode = {(row["attack"], row["mode"]): row for row in answer["rows"] if row["repeat_clicks"] == "learn"}
+    same = ("peak", "final", "clean_cost")
+    for attack in ("fast", "click-only"):
+        none, shadow = by_mode[attack, "none"], by_mode[attack, "shadow"]
+        assert [none[name] for name in same] == [shadow[name] for name in same], "a shadow changes nothing"
+    assert saros("attack", ratings, *asked, "--json", "--seed", "4").json() == answer
+
+
+def test_attack_prints_a_table_and_draws_a_picture(saros: Saros, ratings: str, tmp_path: Path) -> None:
+    asked = (
+        "--attack",
+        "slow",
+        "--mode",
+        "session",
+        "--bots",
+        "2",
+        "--blocks",
+        "9",
+        "--every-s",
+        "1900",
+        "--gate",
+        "5",
+    )
+    answer = saros("attack", ratings, *asked, "--plot", "slow.svg")
+    assert answer.code == 0, answer.err
+    for text in ("tastes: 60 users, 40 items, 10 of them", "B 5", "2 × 9", "session", "ignore", "clean cost"):
+        assert text in answer.out
+    assert "<svg" in (tmp_path / "slow.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "said"),
+    [
+        (["--gate", "none"], {}, "none is one of the modes"),
+        (["--targets", "40"], {}, "has 40 items"),
+        (["--mode", "loud"], {}, "--mode"),
+        (["--plot", "slow.poem"], {}, "what kind of picture"),
+        ([], {"SAROS_SESSION__GAP_S": "0"}, "never ends a session"),
+    ],
+)
+def test_attack_refuses_what_makes_no_sense(
+    saros: Saros,
+    ratings: str,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    environ: dict[str, str],
+    said: str,
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    answer = saros("attack", ratings, *arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err
+
+
+def test_attack_needs_no_sessions_for_other_modes(saros: Saros, ratings: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAROS_SESSION__GAP_S", "0")
+    asked = ("--attack", "fast", "--mode", "immediate", "--bots", "2", "--blocks", "3", "--json")
+    assert len(saros("attack", ratings, *asked).json()["rows"]) == 2

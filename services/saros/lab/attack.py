@@ -28,7 +28,6 @@ from saros.lab.model import Model, evaluate
 from saros.lab.replay import BATCH, NO_GATE, Plan, Replay
 
 ATTACKS = ("fast", "slow", "under-b", "one-block", "click-only")
-GATES = ("none", *MODES)
 REPEATS = {"learn": False, "ignore": True}
 _TOP = 10
 _POPULAR, _SHOWN = 50, 3  # a bot is shown so few of so many popular items
