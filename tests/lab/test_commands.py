@@ -321,6 +321,7 @@ def test_attack_prints_a_table_and_draws_a_picture(saros: Saros, ratings: str, t
     [
         (["--gate", "none"], {}, "none is one of the modes"),
         (["--targets", "40"], {}, "has 40 items"),
+        (["--bots", "1000", "--blocks", "301"], {}, "301,000 blocks are too many"),
         (["--mode", "loud"], {}, "--mode"),
         (["--plot", "slow.poem"], {}, "what kind of picture"),
         ([], {"SAROS_SESSION__GAP_S": "0"}, "never ends a session"),

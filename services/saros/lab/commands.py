@@ -28,6 +28,7 @@ from saros.lab.flags import (
 )
 
 _CURVE_POINTS = 40
+_BOT_BLOCKS_MAX = 300_000
 
 app = typer.Typer()
 data_app = typer.Typer(help="Get data sets that may not be redistributed.")
@@ -251,6 +252,8 @@ def attack(
     """
     if gate == "none":
         raise InputError("--gate none leaves nothing to attack", "none is one of the modes: --mode none")
+    if bots * blocks > _BOT_BLOCKS_MAX:
+        raise InputError(f"{bots * blocks:,} blocks are too many", f"--bots times --blocks may be {_BOT_BLOCKS_MAX:,}")
     flags = Flags(dim=dim, seed=seed, gate=gate)
     settings = flags.settings()
     _check_plot(plot)
