@@ -135,10 +135,11 @@ _EVENT = st.tuples(
     st.sampled_from((0, 0, 0, 1, 2_000, 2_000, -3_000, GAP_MS, GAP_MS + 1, DAY_MS, 2 * DAY_MS)),
 )
 _GATES = st.builds(
-    lambda low, high, days: GateRules(blocks_min=low, blocks_max=high, window_days=days),
+    lambda low, high, days, once: GateRules(blocks_min=low, blocks_max=high, window_days=days, ignore_repeats=once),
     st.integers(1, 2),
     st.sampled_from((2, 3, 5, 1000)),
     st.sampled_from((1, 2, 3, 8)),
+    st.booleans(),
 )
 _SESSIONS = st.builds(
     lambda gap_ms, *limits: SessionRules(0, gap_ms, *limits),

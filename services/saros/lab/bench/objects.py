@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from saros.core.events import CLICK, DAY_MS, IMPRESSION, Events
-from saros.core.gate import LEARN, OVER, WAIT, GateRules
+from saros.core.gate import LEARN, OVER, REPEATED, WAIT, GateRules
 from saros.core.sessions import SessionRules
+from saros.core.users import REPEAT_SIZE
 
 
 class Event(NamedTuple):
@@ -35,13 +36,14 @@ class Block(NamedTuple):
 class User:
     """Session and gate of one user; a dict without values is a set that keeps its order."""
 
-    __slots__ = ("carried", "clicked", "clock_ms", "days", "negatives")
+    __slots__ = ("carried", "clicked", "clock_ms", "days", "negatives", "repeats")
 
     def __init__(self) -> None:
         self.clock_ms = -1
         self.negatives: dict[int, None] = {}
         self.carried: dict[int, None] = {}
         self.clicked: dict[int, None] = {}
+        self.repeats: dict[int, None] = {}
         self.days: dict[int, int] = {}
 
 
@@ -98,8 +100,17 @@ class Partition:
         for day in [day for day in user.days if day <= today - gate.window_days]:
             del user.days[day]
         count = sum(user.days.values())
-        decision = OVER if count > gate.blocks_max else WAIT if count < gate.blocks_min else LEARN
-        block = Block(name, user.clock_ms, list(user.negatives), list(user.carried), decision)
+        positives = list(user.carried)
+        if gate.ignore_repeats:
+            positives = [item for item in positives if item not in user.repeats]
+            for item in positives:
+                _add(user.repeats, item, REPEAT_SIZE)
+        decision = WAIT if count < gate.blocks_min else LEARN
+        if count > gate.blocks_max:
+            decision = OVER
+        elif not positives:
+            decision = REPEATED
+        block = Block(name, user.clock_ms, list(user.negatives), positives, decision)
         user.negatives, user.carried = {}, {}
         return block
 
