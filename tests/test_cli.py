@@ -198,7 +198,14 @@ def test_a_defect_keeps_its_traceback() -> None:
 
 def test_an_interrupt_exits_130_without_a_traceback() -> None:
     command = [sys.executable, "-c", EXTENDED, "wait"]
-    with subprocess.Popen(command, text=True, env=CLEAN, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+
+    def listen() -> None:
+        """A shell that runs the tests in the background lets them, and their children, ignore interrupts."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(
+        command, text=True, env=CLEAN, stdin=PIPE, stdout=PIPE, stderr=PIPE, preexec_fn=listen
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
