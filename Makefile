@@ -17,7 +17,7 @@ COMPILE := $(LOCK_VENV)/bin/uv pip compile --quiet --universal --python-version 
 	--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install replay test check bench lock clean
+.PHONY: help install replay test check bench proto lock clean
 
 help: ## Print this list.
 	@echo 'Usage: make <target>   (PYTHON=python3.12 picks the interpreter, ARGS=... is passed on)'
@@ -54,6 +54,10 @@ bench: $(STAMP) ## Measure the core beside its PEERS, in one thread. ARGS are pa
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint build/installed.txt $(PEERS) || \
 		echo 'saros: not all of "$(PEERS)" could be installed; their rows say so' >&2
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/saros bench core $(ARGS)
+
+proto: $(STAMP) ## Write the Python code of proto/ anew. A test fails where it is stale.
+	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --python_out=services --pyi_out=services \
+		proto/saros/wire/v1/*.proto
 
 lock: ## Write both lock files anew from pyproject.toml. ARGS=--upgrade takes newer versions.
 	@test -x $(LOCK_VENV)/bin/uv || { \

@@ -1,6 +1,64 @@
-"""For all tests: hypothesis measures no time, as the first example of a test may compile a kernel."""
+"""For all tests: hypothesis measures no time, as the first example of a test may compile a kernel; and a Kafka broker,
+which starts when the first test asks for it (see tests/broker.py)."""
 
+import re
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
 from hypothesis import settings
+
+from tests.broker import Broker, start_broker
 
 settings.register_profile("saros", deadline=None)
 settings.load_profile("saros")
+
+BROKER = pytest.StashKey[Broker]()
+NEEDS_REAL = "needs a real Kafka broker"
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker of this run: a real one if one can be had."""
+    with start_broker(tmp_path_factory.mktemp("kafka")) as running:
+        request.config.stash[BROKER] = running
+        yield running
+
+
+@pytest.fixture(scope="session")
+def real_broker(broker: Broker) -> Broker:
+    """The broker of this run, for tests that the embedded one is not good enough for."""
+    if not broker.real:
+        pytest.skip(f"{NEEDS_REAL} ({broker.note})")
+    return broker
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """The name of a topic that no other test has; nothing creates it here."""
+    return _unique(request)
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> str:
+    """A group id that no other test has."""
+    return _unique(request)
+
+
+def _unique(request: pytest.FixtureRequest) -> str:
+    # Kafka takes names of up to 249 characters out of a small set.
+    name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")
+    return f"{name[:80]}-{uuid4().hex[:12]}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which broker the tests had, and what could not be tested with it."""
+    running = config.stash.get(BROKER, None)
+    if running is None:
+        return
+    note = f" ({running.note})" if running.note else ""
+    terminalreporter.write_line(f"kafka: {running.kind}, {running.address}{note}")
+    if not running.real:
+        for report in terminalreporter.getreports("skipped"):
+            if NEEDS_REAL in str(report.longrepr):
+                terminalreporter.write_line(f"  skipped, {NEEDS_REAL}: {report.nodeid}")

@@ -92,15 +92,18 @@ def warm(as_json: Json = False) -> None:
     """
     # Here and not above: numba takes its time, and no other command should pay for it.
     from saros.core.warm import STAGES
-    from saros.core.warm import warm as compile_kernels
+    from saros.core.warm import warm as compile_core
+    from saros.wire.decode import warm as compile_decoder
 
-    start = time.perf_counter()
-    with progress("compiling kernels", total=len(STAGES)) as done:
-        for _ in compile_kernels():
+    start, stages = time.perf_counter(), len(STAGES) + 1
+    with progress("compiling kernels", total=stages) as done:
+        for _ in compile_core():
             done(1)
+        compile_decoder()
+        done(1)
     seconds, place = round(time.perf_counter() - start, 3), os.environ["NUMBA_CACHE_DIR"]
     if as_json:
-        typer.echo(json.dumps({"seconds": seconds, "stages": len(STAGES), "cache": place}))
+        typer.echo(json.dumps({"seconds": seconds, "stages": stages, "cache": place}))
     else:
         typer.echo(f"kernels are ready after {seconds:.1f} s, in {place}")
 

@@ -24,7 +24,7 @@ from saros.core.step import LIVE, StepRules
 from saros.core.timeline import WAIT_MAX_MS
 from saros.lab.log import Log
 from saros.lab.model import Model
-from saros.lab.partitions import partitions_of
+from saros.wire.partitions import partitions_of
 
 BATCH = 4000  # events, as a trainer's micro-batch
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from saros.lab.partitions import murmur2, partitions_of
+from saros.wire.partitions import murmur2, partitions_of
 
 # From Kafka's own test of Utils.murmur2.
 KAFKA = {

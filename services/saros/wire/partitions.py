@@ -15,7 +15,7 @@ _M = np.uint32(0x5BD1E995)
 
 
 @kernel
-def _murmur2(buffer: U8, start: int, end: int) -> np.uint32:
+def murmur2_of(buffer: U8, start: int, end: int) -> np.uint32:
     """Return the hash of buffer[start:end]. Numba widens uint32 to 64 bits, so every product is cut back."""
     h = np.uint32(_SEED ^ np.uint32(end - start))
     at = start
@@ -39,7 +39,7 @@ def _murmur2(buffer: U8, start: int, end: int) -> np.uint32:
 def _murmur2_all(buffer: U8, bounds: I64, hashes: U32) -> None:
     """Hash the texts that stand one after the other in a buffer."""
     for k in range(hashes.shape[0]):
-        hashes[k] = _murmur2(buffer, bounds[k], bounds[k + 1])
+        hashes[k] = murmur2_of(buffer, bounds[k], bounds[k + 1])
 
 
 def murmur2(texts: Sequence[str]) -> U32:

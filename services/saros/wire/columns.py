@@ -1,0 +1,70 @@
+"""What the decoder makes of messages: a row for each event, with the reason why it is refused or none."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from saros.core.jit import F32, I32, I64, U8, U32, U64
+
+UPSERT, GATE = 7, 8  # kinds that the core does not know
+MESSAGE_MAX = 1_000_000  # bytes
+EVENTS_MAX = 1000  # of a message
+ID_MAX, SCENARIO_MAX = 256, 64  # bytes
+
+REASONS = (
+    "", "bad_protobuf", "bad_utf8", "message_too_large", "too_many_events", "no_kind", "id_missing", "id_too_long",
+    "no_items", "too_many_items", "bad_time", "bad_weight", "bad_sign", "misrouted", "bad_item", "bad_gate_change",
+)  # fmt: skip
+(
+    GOOD, BAD_PROTOBUF, BAD_UTF8, MESSAGE_TOO_LARGE, TOO_MANY_EVENTS, NO_KIND, ID_MISSING, ID_TOO_LONG,
+    NO_ITEMS, TOO_MANY_ITEMS, BAD_TIME, BAD_WEIGHT, BAD_SIGN, MISROUTED, BAD_ITEM, BAD_GATE_CHANGE,
+) = range(len(REASONS))  # fmt: skip
+SCRATCH = 23  # numbers that the decoder notes of the event in work
+
+
+class Decoded(NamedTuple):
+    """Columns of n events with m items; `used` says how many of each are filled."""
+
+    message: I32  # [n] which one it came in
+    first: I64  # [n] where its bytes stand
+    end: I64
+    reason: U8
+    kind: U8
+    user: U64
+    time_ms: I64
+    event_id: U32  # 0: none
+    session: U64  # 0: none
+    weight: F32
+    bot: U8
+    rare: U8  # 1: protobuf's own decoder has still to read it, see `saros.wire.rare`
+    start: I64  # [n + 1] into the items
+    item: U64  # [m]
+    item_first: I64  # [m] where its text stands
+    item_end: I64
+    used: I64  # [2]
+    fields: I64  # scratch
+
+    @classmethod
+    def empty(cls, events: int, items: int) -> "Decoded":
+        """Return room for so many events and items."""
+        dtypes = (np.int32, np.int64, np.int64, np.uint8, np.uint8, np.uint64, np.int64, np.uint32, np.uint64)
+        return cls._make(
+            [
+                *(np.zeros(events, dtype) for dtype in dtypes),
+                np.zeros(events, np.float32),
+                np.zeros(events, np.uint8),
+                np.zeros(events, np.uint8),
+                np.zeros(events + 1, np.int64),
+                *(np.zeros(items, dtype) for dtype in (np.uint64, np.int64, np.int64)),
+                np.zeros(2, np.int64),
+                np.zeros(SCRATCH, np.int64),
+            ]
+        )
+
+    def filled(self) -> "Decoded":
+        """Return the filled part (views)."""
+        rows, items = int(self.used[0]), int(self.used[1])
+        columns = [column[:rows] for column in self[:12]]
+        return Decoded._make(
+            [*columns, self.start[: rows + 1], *(column[:items] for column in self[13:16]), self.used, self.fields]
+        )

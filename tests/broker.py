@@ -1,0 +1,294 @@
+"""A Kafka broker for the tests: the best one that can be had here, started once per run.
+
+In this order:
+
+1. given: the one whose address is in SAROS_TEST_KAFKA;
+2. docker: a container of Apache Kafka, where a Docker engine answers;
+3. java: Apache Kafka from Maven Central on the local Java, kept in the user's cache;
+4. embedded: the little broker inside librdkafka. It is not real: no transactions, no admin, nothing on a disk.
+
+Invariants:
+
+- A kind that is not here falls through to the next, and the note says why. A kind that is here and does not start is an
+  error that shows its last log lines: a weaker broker in its place would hide it.
+- No broker outlives the tests, even when they are killed. (For a container that is the work of testcontainers' reaper,
+  where it is not turned off.)
+"""
+
+import gc
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+KAFKA = "4.1.0"
+IMAGE = f"apache/kafka:{KAFKA}"
+JAVA_MIN = 17  # what Kafka's jars are compiled for
+STARTED = "Kafka Server started"
+START_S = 60
+GIVEN_S = 10
+ENGINE_S = 2
+MAVEN_S = 240
+TAIL_LINES = 40
+
+# Any id will do. A random one may begin with a dash, and is then taken for an option.
+CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
+
+POM = Path(__file__).with_name("kafka.pom.xml")
+
+Kind = Literal["given", "docker", "java", "embedded"]
+
+
+class Broker(NamedTuple):
+    """A broker that runs. `note` says why no better kind was taken; it is empty for the first choice."""
+
+    kind: Kind
+    address: str
+    real: bool
+    note: str
+
+
+class UnavailableError(Exception):
+    """This kind of broker is not to be had here."""
+
+
+class BrokerError(Exception):
+    """A broker that should be here does not work."""
+
+
+@contextmanager
+def start_broker(scratch: Path) -> Iterator[Broker]:
+    """Start the first kind that can be had, and end it. Its log and its data go to the directory `scratch`."""
+    reasons: list[str] = []
+    with ExitStack() as stack:
+        kind, address = _first(scratch, stack, reasons)
+        yield Broker(kind, address, kind != "embedded", "; ".join(reasons))
+
+
+def _first(scratch: Path, stack: ExitStack, reasons: list[str]) -> tuple[Kind, str]:
+    if address := os.environ.get("SAROS_TEST_KAFKA"):
+        return "given", _answering(address)
+    try:
+        return "docker", stack.enter_context(docker())
+    except UnavailableError as error:
+        reasons.append(str(error))
+    try:
+        return "java", stack.enter_context(java(scratch))
+    except UnavailableError as error:
+        reasons.append(str(error))
+    return "embedded", stack.enter_context(embedded())
+
+
+def _answering(address: str) -> str:
+    """Return the address if a broker answers there."""
+    try:
+        # Its own words on standard error would only repeat the error.
+        AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=GIVEN_S)
+    except KafkaException as error:
+        raise BrokerError(f"no broker answers at SAROS_TEST_KAFKA={address}: {error}") from None
+    return address
+
+
+@contextmanager
+def docker(others: Mapping[str, str] = {}) -> Iterator[str]:
+    """Run a container, with `others` over the usual settings, and yield its address."""
+    _ask_engine()
+    from docker.errors import DockerException
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+    (port,) = _free_ports(1)
+    address = f"127.0.0.1:{port}"
+    container = DockerContainer(IMAGE).with_bind_ports(9092, port)
+    # One variable makes the image forget all its own defaults, so it gets the whole set.
+    for name, value in _settings("0.0.0.0:9092", address, 19092, 9093, others).items():
+        container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
+    container.waiting_for(LogMessageWaitStrategy(STARTED).with_startup_timeout(START_S))
+    try:
+        try:
+            container.start()
+        except DockerException as error:
+            raise UnavailableError(f"docker: {IMAGE} cannot be run: {error}") from None
+        except (RuntimeError, TimeoutError) as error:
+            log = b"".join(container.get_logs()).decode(errors="replace")
+            raise BrokerError(_obituary(f"{IMAGE} did not start", log)) from error
+        yield address
+    finally:
+        container.stop()
+
+
+def _ask_engine() -> None:
+    """Return when a Docker engine answers."""
+    from docker.errors import DockerException
+    from testcontainers.core.docker_client import DockerClient
+
+    reason = ""
+    # Where nobody listens, docker leaves its socket to the garbage collector, and that would warn in some later test.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            engine = DockerClient(timeout=ENGINE_S).client
+            engine.ping()
+            engine.close()
+        except (DockerException, OSError) as error:
+            reason = f"docker: no engine answers ({_cause(error)})"
+        if reason:
+            gc.collect()
+            raise UnavailableError(reason)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the error that all began with."""
+    return error if error.__context__ is None else _cause(error.__context__)
+
+
+@contextmanager
+def java(scratch: Path, others: Mapping[str, str] = {}) -> Iterator[str]:
+    """Run Kafka on the local Java, with `others` over the usual settings, and yield its address."""
+    program, libs = _java(), _libs()
+    host, internal, controller = _free_ports(3)
+    address = f"127.0.0.1:{host}"
+    data, log, config = scratch / "data", scratch / "kafka.log", scratch / "server.properties"
+    usual = _settings(address, address, internal, controller, others)
+    config.write_text("".join(f"{name}={value}\n" for name, value in {"log.dirs": str(data), **usual}.items()))
+    run = [program, "-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=INFO", "-cp", f"{libs}/*"]
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, data, ignore_errors=True)
+        form = [*run, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
+        if stack.enter_context(spawned(form, log)).wait(START_S) != 0:
+            raise BrokerError(_obituary("Kafka refused its settings", log.read_text(errors="replace")))
+        process = stack.enter_context(spawned([*run, "kafka.Kafka", str(config)], log))
+        deadline = time.monotonic() + START_S
+        while STARTED not in (said := log.read_text(errors="replace")):
+            if process.returncode is not None:
+                raise BrokerError(_obituary(f"Kafka ended with code {process.returncode}", said))
+            if time.monotonic() > deadline:
+                raise BrokerError(_obituary(f"Kafka did not start in {START_S} s", said))
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+        yield address
+
+
+@contextmanager
+def spawned(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program that ends when the `with` block does, and also when this process dies without reaching its end."""
+    # The shell becomes the program, but first leaves a child that waits for the end of standard input: it comes when
+    # this process, which holds the other end, is gone.
+    guard = 'exec 3<&0; (read -r _ <&3; kill -9 $$) & exec "$@" 3<&- </dev/null'
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", guard, "sh", *command],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # so that Ctrl-C ends the tests first, and that there is a group to kill
+        )
+    try:
+        yield process
+    finally:
+        # Nobody reads this broker's data again: there is nothing to shut down in order.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def _java() -> str:
+    """Return the path of a Java that can run Kafka."""
+    program = shutil.which("java")
+    if program is None:
+        raise UnavailableError("java: not installed")
+    # macOS has a java that only says that there is none.
+    answer = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', answer.stderr)
+    if version is None or int(version[1]) < JAVA_MIN:
+        raise UnavailableError(f"java: {program} is {version[1] if version else 'no Java'}, Kafka needs {JAVA_MIN}")
+    return program
+
+
+def _libs() -> Path:
+    """Return the directory of Kafka's jars. Maven fetches them once; an interrupted fetch leaves nothing."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "saros"
+    libs = cache / f"kafka-{KAFKA}"
+    if libs.is_dir():
+        return libs
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise UnavailableError(f"java: Kafka is not in {libs}, and there is no mvn to fetch it")
+    cache.mkdir(parents=True, exist_ok=True)
+    # Inside the cache, so that the last step is a rename within one file system.
+    with tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as scratch:
+        copy = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+        where = ["-f", str(POM), f"-Dkafka={KAFKA}", f"-DoutputDirectory={scratch}/libs"]
+        command = [maven, "-q", "-B", copy, "-DincludeScope=runtime", *where]
+        try:
+            answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MAVEN_S)
+        except subprocess.TimeoutExpired:
+            raise UnavailableError(f"java: Maven did not fetch Kafka in {MAVEN_S} s") from None
+        if answer.returncode != 0:
+            raise UnavailableError(f"java: Maven cannot fetch Kafka: {answer.stdout.strip().partition(chr(10))[0]}")
+        with suppress(OSError):  # another run was faster
+            os.rename(Path(scratch) / "libs", libs)
+    return libs
+
+
+@contextmanager
+def embedded() -> Iterator[str]:
+    """Run the broker inside librdkafka. It lives as long as the producer that made it."""
+    owner = Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1, "log_level": 4})
+    (broker,) = owner.list_topics(timeout=GIVEN_S).brokers.values()
+    yield f"{broker.host}:{broker.port}"
+    del owner
+
+
+def _settings(host: str, advertised: str, internal: int, controller: int, others: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a broker that is its own controller, tells clients to come to `advertised`, and has a
+    listener of its own for what it sends to itself: a container cannot reach itself where the host finds it."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "INTERNAL",
+        "listeners": f"HOST://{host},INTERNAL://127.0.0.1:{internal},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"HOST://{advertised},INTERNAL://127.0.0.1:{internal}",
+        "listener.security.protocol.map": "HOST:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        **others,
+    }
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on, from below those that systems hand out to whoever asks for just any: there
+    is a while until the broker takes them."""
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 1_000):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise BrokerError("no free port")
+
+
+def _obituary(what: str, log: str) -> str:
+    return "\n".join([f"{what}; its last words:", *log.splitlines()[-TAIL_LINES:]])
