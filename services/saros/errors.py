@@ -3,7 +3,8 @@
 SarosError
 ├── InputError          the user gave something wrong: the command line prints it and exits with 2
 │   └── SettingsError   one or more settings are wrong, each of them named
-└── LimitError          a limit was reached: nothing is wrong with the input, there is no room for it
+├── LimitError          a limit was reached: nothing is wrong with the input, there is no room for it
+└── BrokerError         Kafka is away, or refuses: nothing is lost, and trying again may help
 
 This module imports nothing of Saros, so that everything may import it.
 """
@@ -57,3 +58,7 @@ class SettingsError(InputError):
 
 class LimitError(SarosError):
     """A limit was reached. The message names the limit, its value and the setting that moves it."""
+
+
+class BrokerError(SarosError):
+    """Kafka is away, or refuses. The message says what was tried, and what the broker said."""

@@ -1,0 +1,266 @@
+"""Kafka: the one place that imports its client.
+
+Invariants:
+
+- What was sent is acknowledged by all replicas or is an error: idempotent producer, acks=all, and `flush` raises unless
+  every message arrived.
+- Nothing is committed by itself, and a place that the log no longer has is an error, never a jump: whoever reads
+  decides where to go on (`Reader.watermarks` says what is there).
+- Partitions are given explicitly. librdkafka's own partitioner is another one than the Java client's.
+- Passwords and keys stand in the options only, and no error repeats them.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from saros.core.jit import I32, I64
+from saros.errors import BrokerError, InputError
+
+Options = Mapping[str, str | int | float | bool]
+Headers = Sequence[tuple[str, bytes]]
+Place = tuple[int, int]  # partition, offset
+
+# What the promises above rest on. Whoever sets one of these means something else.
+_OURS = frozenset(
+    ("enable.auto.commit", "auto.offset.reset", "enable.idempotence", "acks", "partitioner", "group.id",
+     "bootstrap.servers", "isolation.level")
+)  # fmt: skip
+_ROOM_S = 0.05
+
+
+class Cluster(NamedTuple):
+    """Where the brokers are, and how to talk to them."""
+
+    bootstrap: str
+    options: Options = {}  # noqa: RUF012
+
+    def config(self, **own: Any) -> dict[str, Any]:
+        """Return a client's configuration: ours, with the user's options beside it."""
+        taken = sorted(_OURS & set(self.options))
+        if taken:
+            raise InputError(f"SAROS_KAFKA__OPTIONS sets {', '.join(taken)}", "leave it out; Saros sets it itself")
+        named = {name.replace("_", "."): value for name, value in own.items()}
+        return {"bootstrap.servers": self.bootstrap, "client.id": "saros", **self.options, **named}
+
+
+class Polled(NamedTuple):
+    """Messages as columns."""
+
+    values: list[bytes]
+    partition: I32
+    offset: I64
+    log_ms: I64  # the broker's time of each
+
+
+class Topic(NamedTuple):
+    """A topic as it is."""
+
+    name: str
+    id: str  # empty where the broker has no ids
+    partitions: int
+
+
+def _client(kind: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
+    """Return a client; an option that librdkafka does not take is the user's mistake."""
+    try:
+        return kind(config)
+    except KafkaException as error:
+        raise InputError(
+            f"SAROS_KAFKA__OPTIONS is not taken: {error.args[0].str()}", "see librdkafka's settings"
+        ) from None
+
+
+def _text(error: KafkaError) -> str:
+    """Return what an error says, with its name."""
+    return f"{error.name()}: {error.str()}"
+
+
+class Admin:
+    """Topics: what is there, and what is not yet."""
+
+    def __init__(self, cluster: Cluster, timeout_s: float = 10.0) -> None:
+        self._client: AdminClient = _client(AdminClient, cluster.config())
+        self._timeout_s = timeout_s
+
+    def find(self, name: str) -> Topic | None:
+        """Return a topic, or None where there is none."""
+        try:
+            # All of them: a broker may make a topic because somebody asks for it by name.
+            found = self._client.list_topics(timeout=self._timeout_s).topics.get(name)
+        except KafkaException as error:
+            raise BrokerError(f"the broker does not answer: {_text(error.args[0])}") from error
+        if found is None:
+            return None
+        if found.error is not None:
+            raise BrokerError(f"topic {name} cannot be looked at: {_text(found.error)}")
+        return Topic(name, self._id(name), len(found.partitions))
+
+    def _id(self, name: str) -> str:
+        """Return the id the broker gave a topic; another topic of the same name has another."""
+        from confluent_kafka import TopicCollection
+
+        try:
+            described = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
+            return str(described[name].result().topic_id)
+        except KafkaException:
+            return ""
+
+    def ensure(
+        self, name: str, partitions: int, replication: int, settings: Mapping[str, str], *, create: bool = True
+    ) -> Topic:
+        """Return a topic, made with these settings where there is none and making it is allowed."""
+        found = self.find(name)
+        if found is None:
+            if not create:
+                raise InputError(
+                    f"topic {name} does not exist, and SAROS_KAFKA__CREATE_TOPICS is false",
+                    f"make it with {partitions} partitions and {', '.join(f'{k}={v}' for k, v in settings.items())}",
+                )
+            self._create(NewTopic(name, partitions, replication, config=dict(settings)))
+            found = self._await(name)
+        if found.partitions != partitions:
+            raise InputError(
+                f"topic {name} has {found.partitions} partitions, not {partitions}",
+                f"set SAROS_KAFKA__PARTITIONS={found.partitions}, or name another model",
+            )
+        return found
+
+    def _create(self, topic: NewTopic) -> None:
+        """Make a topic; that somebody else has made it meanwhile is as good."""
+        try:
+            self._client.create_topics([topic], request_timeout=self._timeout_s)[topic.topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise BrokerError(f"topic {topic.topic} cannot be made: {_text(error.args[0])}") from error
+
+    def _await(self, name: str) -> Topic:
+        """Return a topic that was just made; brokers tell each other in their own time."""
+        until = time.monotonic() + self._timeout_s
+        while True:
+            found = self.find(name)
+            if found is not None:
+                return found
+            if time.monotonic() > until:
+                raise BrokerError(f"topic {name} was made and is not there after {self._timeout_s:g} s")
+            time.sleep(_ROOM_S)
+
+
+class Reader:
+    """A consumer: of partitions it is told, or of a group's share."""
+
+    def __init__(
+        self, cluster: Cluster, group: str, *, on_stats: Callable[[str], None] | None = None, stats_ms: int = 0
+    ) -> None:
+        callbacks = {} if on_stats is None else {"stats_cb": on_stats, "statistics.interval.ms": stats_ms}
+        config = cluster.config(
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="error",
+            partition_assignment_strategy="cooperative-sticky",
+            isolation_level="read_committed",
+        )
+        self._client: Consumer = _client(Consumer, {**config, **callbacks})
+
+    def assign(self, topic: str, places: Sequence[Place]) -> None:
+        """Read these partitions, each from an offset on."""
+        self._client.assign([TopicPartition(topic, partition, offset) for partition, offset in places])
+
+    def poll(self, count: int, timeout_s: float) -> Polled:
+        """Return up to `count` messages, as many as there are after at most `timeout_s`."""
+        try:
+            messages = self._client.consume(count, timeout_s)
+        except KafkaException as error:
+            raise BrokerError(f"reading failed: {_text(error.args[0])}") from error
+        good = [message for message in messages if message.error() is None]
+        if len(good) < len(messages):
+            _raise_worst(messages)
+        size = len(good)
+        return Polled(
+            [message.value() or b"" for message in good],
+            np.fromiter((message.partition() for message in good), np.int32, size),
+            np.fromiter((message.offset() for message in good), np.int64, size),
+            np.fromiter((message.timestamp()[1] for message in good), np.int64, size),
+        )
+
+    def watermarks(self, topic: str, partition: int, timeout_s: float = 10.0) -> tuple[int, int]:
+        """Return the first offset that is still there, and the one behind the last."""
+        try:
+            low, high = self._client.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+        except KafkaException as error:
+            raise BrokerError(f"{topic}/{partition} cannot be looked at: {_text(error.args[0])}") from error
+        return int(low), int(high)
+
+    def pause(self, topic: str, partitions: Sequence[int]) -> None:
+        """Stop fetching these partitions; polling goes on."""
+        self._client.pause([TopicPartition(topic, partition) for partition in partitions])
+
+    def resume(self, topic: str, partitions: Sequence[int]) -> None:
+        """Fetch these partitions again."""
+        self._client.resume([TopicPartition(topic, partition) for partition in partitions])
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._client.close()
+
+
+def _raise_worst(messages: Sequence[Message]) -> None:
+    """Raise for errors among messages. What passes by itself (a broker that is away for a while) is no error here."""
+    for error in filter(None, (message.error() for message in messages)):
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise LostPlaceError(f"a place to read from is not in the log: {error.str()}")
+        if error.fatal() or not (error.retriable() or error.code() in _PASSING):
+            raise BrokerError(f"reading failed: {_text(error)}")
+
+
+_PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT)
+
+
+class LostPlaceError(BrokerError):
+    """The log no longer has, or does not have yet, what was to be read."""
+
+
+class Writer:
+    """An idempotent producer."""
+
+    def __init__(self, cluster: Cluster, *, linger_ms: int = 5) -> None:
+        config = cluster.config(enable_idempotence=True, acks="all", linger_ms=linger_ms)
+        self._client: Producer = _client(Producer, config)
+        self._failed: KafkaError | None = None
+
+    def send(
+        self, topic: str, partition: int, value: bytes, *, key: bytes | None = None, headers: Headers = (),
+        timeout_s: float = 30.0,
+    ) -> None:  # fmt: skip
+        """Queue a message; where the queue is full, wait for room."""
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._client.produce(
+                    topic, value, key, partition, on_delivery=self._delivered, headers=list(headers) or None
+                )
+                self._client.poll(0)
+                return
+            except BufferError:
+                if time.monotonic() > until:
+                    raise BrokerError(f"the queue of {topic} was full for {timeout_s:g} s") from None
+                self._client.poll(_ROOM_S)
+            except KafkaException as error:
+                raise BrokerError(f"{topic}/{partition} takes no message: {_text(error.args[0])}") from error
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        self._failed = self._failed or error
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """Return when every message is acknowledged; raise if one cannot be."""
+        left = self._client.flush(timeout_s)
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise BrokerError(f"a message was not taken: {_text(failed)}")
+        if left:
+            raise BrokerError(f"{left} messages were not acknowledged within {timeout_s:g} s")
