@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from saros.adapters.kafka import Cluster
 from saros.core.gate import MODES, GateRules
 from saros.core.sessions import RULE_ALGORITHM, SessionRules
 from saros.core.step import live_step, paper_step
@@ -49,6 +50,11 @@ DEFAULTS = {
     "SAROS_STEP__PRIOR_STRENGTH": 4.0,
     "SAROS_STEP__OPPONENT_WEIGHT": 1.5,
     "SAROS_STEP__LR": 0.2,
+    "SAROS_KAFKA__BOOTSTRAP": "",
+    "SAROS_KAFKA__OPTIONS": "**********",
+    "SAROS_KAFKA__PARTITIONS": 4,
+    "SAROS_KAFKA__REPLICATION": 0,
+    "SAROS_KAFKA__CREATE_TOPICS": True,
 }
 
 # variable: (least allowed, next below, most allowed, next above)
@@ -78,6 +84,8 @@ LIMITS = {
     "SAROS_STEP__PRIOR_STRENGTH": ("0.001", "0.0009", "1e6", "1.1e6"),
     "SAROS_STEP__OPPONENT_WEIGHT": ("0", "-0.1", "100", "101"),
     "SAROS_STEP__LR": ("1e-9", "0", "10", "10.1"),
+    "SAROS_KAFKA__PARTITIONS": ("1", "0", "1024", "1025"),
+    "SAROS_KAFKA__REPLICATION": ("0", "-1", "10", "11"),
 }
 
 
@@ -107,7 +115,9 @@ def test_every_setting_is_described_and_says_what_it_takes() -> None:
 
 
 def test_every_number_is_limited() -> None:
-    numbers = {name for name, value in DEFAULTS.items() if isinstance(value, int | float) and value is not False}
+    numbers = {
+        name for name, value in DEFAULTS.items() if isinstance(value, int | float) and not isinstance(value, bool)
+    }
     assert set(LIMITS) == numbers | {"SAROS_GATE__BLOCKS_MAX"}
 
 
@@ -376,3 +386,14 @@ def test_settings_that_do_not_go_together_are_refused(environ: dict[str, str], m
     with pytest.raises(SettingsError) as caught:
         load(environ)
     assert str(caught.value) == message
+
+
+def test_options_of_kafka_are_passed_on_and_never_shown() -> None:
+    secret = '{"sasl.password": "hunter2", "linger.ms": 7}'
+    settings = load({"SAROS_KAFKA__OPTIONS": secret, "SAROS_KAFKA__BOOTSTRAP": "one:9092"})
+    assert settings.kafka.cluster() == Cluster("one:9092", {"sasl.password": "hunter2", "linger.ms": 7})
+    assert "hunter2" not in repr(settings) + str(describe(settings))
+    for wrong in ("hunter2", '["hunter2"]', '{"sasl.password": ["hunter2"]}'):
+        [line] = complaints({"SAROS_KAFKA__OPTIONS": wrong})
+        assert line.startswith("SAROS_KAFKA__OPTIONS=<hidden> is not understood: give a JSON object")
+        assert "hunter2" not in line

@@ -5,12 +5,13 @@ a default, limits and a description; its unit stands last in its name. How varia
 reported, is in `saros.environment`.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -18,6 +19,7 @@ from saros.environment import Allowed, read
 
 # The core is imported where it is needed: numba takes its time, and `saros config` has no use for it.
 if TYPE_CHECKING:
+    from saros.adapters.kafka import Cluster
     from saros.core.gate import GateRules
     from saros.core.sessions import SessionRules
     from saros.core.step import StepRules
@@ -256,6 +258,43 @@ class StepSettings(_Concern):
         )
 
 
+def _check_options(value: SecretStr) -> SecretStr:
+    try:
+        options = json.loads(value.get_secret_value())
+    except ValueError:
+        raise PydanticCustomError("setting", "is not understood") from None
+    if not isinstance(options, dict) or not all(isinstance(one, str | int | float | bool) for one in options.values()):
+        raise PydanticCustomError("setting", "is not understood")
+    return value
+
+
+class KafkaSettings(_Concern):
+    """Kafka: where the brokers are, and what topics look like."""
+
+    bootstrap: Annotated[
+        str, Field(description="Brokers as host:port,host:port; empty = the embedded broker, which keeps nothing")
+    ] = ""
+    options: Annotated[
+        SecretStr,
+        Field(description="More settings of librdkafka, TLS and SASL among them; never shown"),
+        AfterValidator(_check_options),
+        Allowed('a JSON object of librdkafka\'s settings, such as \'{"security.protocol": "ssl"}\''),
+    ] = SecretStr("{}")
+    partitions: Annotated[
+        int, Field(ge=1, le=1024, description="Partitions of the events' topic; they never change for a model")
+    ] = 4
+    replication: Annotated[
+        int, Field(ge=0, le=10, description="Copies of each message in topics that are made; 0 = the brokers' default")
+    ] = 0
+    create_topics: Annotated[bool, Field(description="Make topics that are missing")] = True
+
+    def cluster(self) -> "Cluster":
+        """Return where the brokers are, as the adapter takes it."""
+        from saros.adapters.kafka import Cluster
+
+        return Cluster(self.bootstrap, json.loads(self.options.get_secret_value()))
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Build it with `load`; the constructor itself reads no environment."""
 
@@ -265,6 +304,7 @@ class Settings(BaseSettings):
     session: SessionSettings = SessionSettings()
     gate: GateSettings = GateSettings()
     step: StepSettings = StepSettings()
+    kafka: KafkaSettings = KafkaSettings()
 
     @model_validator(mode="after")
     def _held_blocks_are_released(self) -> Self:

@@ -58,6 +58,17 @@ class Polled(NamedTuple):
     log_ms: I64  # the broker's time of each
 
 
+class Received(NamedTuple):
+    """One message with all that it has; for those that are read one by one."""
+
+    partition: int
+    offset: int
+    log_ms: int
+    value: bytes
+    key: bytes | None
+    headers: dict[str, bytes]
+
+
 class Topic(NamedTuple):
     """A topic as it is."""
 
@@ -173,13 +184,7 @@ class Reader:
 
     def poll(self, count: int, timeout_s: float) -> Polled:
         """Return up to `count` messages, as many as there are after at most `timeout_s`."""
-        try:
-            messages = self._client.consume(count, timeout_s)
-        except KafkaException as error:
-            raise BrokerError(f"reading failed: {_text(error.args[0])}") from error
-        good = [message for message in messages if message.error() is None]
-        if len(good) < len(messages):
-            _raise_worst(messages)
+        good = self._consume(count, timeout_s)
         size = len(good)
         return Polled(
             [message.value() or b"" for message in good],
@@ -187,6 +192,27 @@ class Reader:
             np.fromiter((message.offset() for message in good), np.int64, size),
             np.fromiter((message.timestamp()[1] for message in good), np.int64, size),
         )
+
+    def receive(self, count: int, timeout_s: float) -> list[Received]:
+        """`poll` for messages whose key and headers matter; an object for each."""
+        return [
+            Received(
+                message.partition(), message.offset(), message.timestamp()[1], message.value() or b"", message.key(),
+                {name: value for name, value in message.headers() or () if value is not None},
+            )
+            for message in self._consume(count, timeout_s)
+        ]  # fmt: skip
+
+    def _consume(self, count: int, timeout_s: float) -> list[Any]:
+        """Return messages without errors; an error that does not pass by itself is raised."""
+        try:
+            messages = self._client.consume(count, timeout_s)
+        except KafkaException as error:
+            raise BrokerError(f"reading failed: {_text(error.args[0])}") from error
+        good = [message for message in messages if message.error() is None]
+        if len(good) < len(messages):
+            _raise_worst(messages)
+        return good
 
     def watermarks(self, topic: str, partition: int, timeout_s: float = 10.0) -> tuple[int, int]:
         """Return the first offset that is still there, and the one behind the last."""
@@ -264,3 +290,24 @@ class Writer:
             raise BrokerError(f"a message was not taken: {_text(failed)}")
         if left:
             raise BrokerError(f"{left} messages were not acknowledged within {timeout_s:g} s")
+
+
+EMBEDDED_PARTITIONS = 4
+EMBEDDED_LIMITS = "4 partitions, about 5 MB of each kept in memory, nothing survives the process, no transactions"
+
+
+class EmbeddedBroker:
+    """librdkafka's in-process cluster on a port of this machine, for as long as this object is open.
+
+    It speaks Kafka's protocol, so any client may use it. Topics come into being when somebody first writes to them.
+    Exactly once is promised on a real broker only.
+    """
+
+    def __init__(self, timeout_s: float = 10.0) -> None:
+        self._client: Producer | None = Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1, "log_level": 0})
+        brokers = self._client.list_topics(timeout=timeout_s).brokers.values()
+        self.address = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+
+    def close(self) -> None:
+        """End the broker and all it holds."""
+        self._client = None
