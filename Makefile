@@ -17,7 +17,7 @@ COMPILE := $(LOCK_VENV)/bin/uv pip compile --quiet --universal --python-version 
 	--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install replay test check bench proto lock clean
+.PHONY: help install replay test check fuzz bench proto lock clean
 
 help: ## Print this list.
 	@echo 'Usage: make <target>   (PYTHON=python3.12 picks the interpreter, ARGS=... is passed on)'
@@ -48,6 +48,9 @@ check: $(STAMP) ## Lint, formatting, types, who may import whom, and the example
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest --quiet README.md
+
+fuzz: $(STAMP) ## Feed the decoder made-up bytes for a minute (Linux). ARGS=build/fuzz/crash-... runs what was found again.
+	$(BIN)/python -m tests.fuzz.wire --seconds 60 $(ARGS)
 
 bench: $(STAMP) ## Measure the core beside its PEERS, in one thread. ARGS are passed to `saros bench core`.
 	@mkdir -p build && $(BIN)/pip freeze --exclude-editable > build/installed.txt  # peers must not move what is locked

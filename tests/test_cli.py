@@ -123,7 +123,7 @@ def test_config_prints_every_setting_whole() -> None:
     assert [line for line in lines if line.startswith("#")] == ["# model", "# session", "# gate", "# step", "# kafka"]
     for setting in describe(load({"SAROS_MODEL__NAME": name})):
         (line,) = [line for line in lines if line.startswith(f"{setting.variable} ")]
-        value = "false" if setting.value is False else str(setting.value)
+        value = {"False": "false", "True": "true", "": "''"}.get(str(setting.value), str(setting.value))
         assert line.split(maxsplit=3)[1:3] == [value, setting.source]
         assert line.endswith(f"  {setting.description} ({setting.allowed})")
 

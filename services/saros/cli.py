@@ -144,8 +144,8 @@ def _print_plain(lines: list[Setting]) -> None:
 
 
 def _shown(value: object) -> str:
-    """Return `value` as one would write it into the variable."""
-    return json.dumps(value) if isinstance(value, bool) else str(value)
+    """Return `value` as one would write it into the variable in a shell."""
+    return json.dumps(value) if isinstance(value, bool) else str(value) or "''"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
