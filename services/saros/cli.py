@@ -30,6 +30,7 @@ from saros.console import Json, complain, progress
 from saros.environment import Setting, describe
 from saros.errors import InputError, SarosError
 from saros.lab import commands as lab
+from saros.lab import topics
 
 app = typer.Typer(
     add_completion=False,
@@ -109,6 +110,7 @@ def warm(as_json: Json = False) -> None:
 
 
 app.add_typer(lab.app)
+app.add_typer(topics.app)
 
 
 def _print_json(lines: list[Setting]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -103,9 +103,13 @@ class Admin:
         """Return a topic, or None where there is none."""
         try:
             # All of them: a broker may make a topic because somebody asks for it by name.
-            found = self._client.list_topics(timeout=self._timeout_s).topics.get(name)
+            there = self._client.list_topics(timeout=self._timeout_s)
         except KafkaException as error:
             raise BrokerError(f"the broker does not answer: {_text(error.args[0])}") from error
+        if str(there.cluster_id).startswith("mockCluster"):
+            # The embedded broker makes topics when they are first written to, and does not describe them.
+            return Topic(name, "", EMBEDDED_PARTITIONS)
+        found = there.topics.get(name)
         if found is None:
             return None
         if found.error is not None:
@@ -114,8 +118,6 @@ class Admin:
 
     def _id(self, name: str) -> str:
         """Return the id the broker gave a topic; another topic of the same name has another."""
-        from confluent_kafka import TopicCollection
-
         try:
             described = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
             return str(described[name].result().topic_id)
@@ -133,7 +135,8 @@ class Admin:
                     f"topic {name} does not exist, and SAROS_KAFKA__CREATE_TOPICS is false",
                     f"make it with {partitions} partitions and {', '.join(f'{k}={v}' for k, v in settings.items())}",
                 )
-            self._create(NewTopic(name, partitions, replication, config=dict(settings)))
+            # -1 is the brokers' own default.
+            self._create(NewTopic(name, partitions, replication or -1, config=dict(settings)))
             found = self._await(name)
         if found.partitions != partitions:
             raise InputError(
