@@ -58,12 +58,15 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def has_group(data: bytes, inside: dict[int, Any]) -> bool:
-    """True if well-formed bytes hold a group, at the top or in a message that is read field by field."""
+    """True if bytes that protobuf took hold a group, at the top or in a message that is read field by field.
+
+    Or a field number 0, which protobuf refuses too, but not in messages that have no fields.
+    """
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
         wire = tag & 7
-        if wire in (3, 4):
+        if wire in (3, 4) or tag >> 3 == 0:
             return True
         if wire == 0:
             _, at = _varint(data, at)

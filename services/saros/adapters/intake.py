@@ -1,0 +1,101 @@
+"""Bytes on the events' topic to the columns that the core eats; what cannot be taken becomes dead letters.
+
+Invariants: a bad event delays none of its neighbours, in its own message or in others. When `take` returns, every bad
+event it met is acknowledged as a dead letter; only then may the input advance. Where the dead letters' topic is away,
+`take` raises and the same messages have to be read again: letters are at least once, events are not touched.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from saros.adapters.dead import DeadLetters, Letter
+from saros.adapters.kafka import Polled, Reader
+from saros.core.events import TICK, Events
+from saros.core.jit import I64, U8
+from saros.core.learner import Learner
+from saros.wire.columns import GOOD, REASONS, UPSERT, Decoded
+from saros.wire.decode import Decoder, joined
+from saros.wire.rare import read_rare
+from saros.wire.v1.events_pb2 import Event
+
+
+class Taken(NamedTuple):
+    """What came in with one poll."""
+
+    polled: Polled
+    buffer: U8  # the values of all messages, end to end
+    decoded: Decoded
+    rare: dict[int, Event]  # item upserts and gate changes by row
+    dead: Counter[str]  # events that were refused, by reason
+
+    def rows(self, partition: int) -> I64:
+        """Return the good events of a partition that the core knows, in order."""
+        good = (self.decoded.reason == GOOD) & (self.decoded.kind < UPSERT)
+        return np.flatnonzero(good & (self.polled.partition[self.decoded.message] == partition))
+
+    def events(self, partition: int, learner: Learner) -> Events:
+        """Return the good events of a partition as its learner takes them; users that are new get slots."""
+        rows, all_of = self.rows(partition), self.decoded
+        pick: slice | I64 = slice(None)
+        items, start = all_of.item, all_of.start
+        if len(rows) < len(all_of.kind):
+            pick = rows
+            sizes = np.diff(all_of.start)[rows]
+            start = np.concatenate(([0], np.cumsum(sizes)))
+            items = all_of.item[np.repeat(all_of.start[rows] - start[:-1], sizes) + np.arange(start[-1])]
+        kind = all_of.kind[pick]
+        users, personal = np.full(len(kind), -1, np.int32), kind != TICK
+        users[personal] = learner.intern(all_of.user[pick][personal])
+        return Events(
+            user=users,
+            kind=np.ascontiguousarray(kind),
+            time_ms=np.ascontiguousarray(all_of.time_ms[pick]),
+            log_ms=self.polled.log_ms[all_of.message[pick]],
+            event_id=np.ascontiguousarray(all_of.event_id[pick]),
+            session=np.ascontiguousarray(all_of.session[pick]),
+            weight=np.ascontiguousarray(all_of.weight[pick]),
+            bot=np.ascontiguousarray(all_of.bot[pick]),
+            start=np.ascontiguousarray(start),
+            items=np.ascontiguousarray(items),
+        )
+
+    def next_offsets(self) -> dict[int, int]:
+        """Return, for each partition, the offset behind the last message."""
+        return dict(zip(self.polled.partition.tolist(), (self.polled.offset + 1).tolist(), strict=True))
+
+
+class Intake:
+    """Reads, decodes, and writes dead letters."""
+
+    def __init__(self, reader: Reader, decoder: Decoder, dead: DeadLetters, topic: str, partitions: int) -> None:
+        self._reader, self._decoder, self._dead = reader, decoder, dead
+        self._topic, self._partitions = topic, partitions
+
+    def take(self, count: int, timeout_s: float) -> Taken:
+        """Take up to `count` messages; the answer is valid until the next call."""
+        polled = self._reader.poll(count, timeout_s)
+        buffer, bounds = joined(polled.values)
+        decoded = self._decoder.decode(buffer, bounds, polled.partition)
+        rare = read_rare(buffer, decoded, polled.partition, self._partitions)
+        bad = np.flatnonzero(decoded.reason != GOOD)
+        if len(bad):
+            self._dead.write(self._letter(polled, decoded, buffer, int(row)) for row in bad)
+        dead = Counter(REASONS[code] for code in decoded.reason[bad].tolist())
+        return Taken(polled, buffer, decoded, rare, dead)
+
+    def _letter(self, polled: Polled, decoded: Decoded, buffer: U8, row: int) -> Letter:
+        """Return the dead letter of a bad row: its event's bytes, or the whole message's where that is broken."""
+        message = int(decoded.message[row])
+        first, end = int(decoded.first[row]), int(decoded.end[row])
+        whole = end - first == len(polled.values[message])
+        return Letter(
+            REASONS[decoded.reason[row]],
+            buffer[first:end].tobytes(),
+            self._topic,
+            int(polled.partition[message]),
+            int(polled.offset[message]),
+            int(polled.log_ms[message]),
+            -1 if whole else row - int(np.searchsorted(decoded.message, message)),
+        )
