@@ -57,6 +57,7 @@ bench: $(STAMP) ## Measure the core beside its PEERS, in one thread. ARGS are pa
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint build/installed.txt $(PEERS) || \
 		echo 'saros: not all of "$(PEERS)" could be installed; their rows say so' >&2
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/saros bench core $(ARGS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.broker $(BIN)/saros bench ingest
 
 proto: $(STAMP) ## Write the Python code of proto/ anew. A test fails where it is stale.
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --python_out=services --pyi_out=services \

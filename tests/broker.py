@@ -23,6 +23,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -292,3 +293,17 @@ def _free_ports(count: int) -> list[int]:
 
 def _obituary(what: str, log: str) -> str:
     return "\n".join([f"{what}; its last words:", *log.splitlines()[-TAIL_LINES:]])
+
+
+def main() -> None:
+    """Run a command with a broker in SAROS_KAFKA__BOOTSTRAP: python -m tests.broker saros bench ingest."""
+    given = os.environ.get("SAROS_KAFKA__BOOTSTRAP")
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
+        address = given or stack.enter_context(start_broker(Path(scratch))).address
+        sys.exit(
+            subprocess.run(sys.argv[1:], env={**os.environ, "SAROS_KAFKA__BOOTSTRAP": address}, check=False).returncode
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Commands around topics: `saros broker`, `send`, `tail` and `dead`."""
+"""Commands around topics: `saros broker`, `send`, `tail`, `dead` and `bench ingest`."""
 
 import json
 import signal
@@ -12,6 +12,7 @@ import typer
 
 from saros.console import Json, complain, progress
 from saros.errors import InputError
+from saros.lab.commands import bench_app
 from saros.lab.flags import PositiveFrom, Source, read_log
 from saros.settings import Settings, load
 
@@ -312,3 +313,30 @@ def _home(letter: "Letter", partitions: int) -> int:
         owners = []
     homes = set(partitions_of([owner for owner in owners if owner], partitions).tolist())
     return homes.pop() if len(homes) == 1 else letter.partition % partitions
+
+
+@bench_app.command()
+def ingest(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few seconds, to see that all runs: no numbers to rely on.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure what comes in through Kafka: from consuming to the step, beside consuming alone and the usual Python way.
+
+    Needs a broker in SAROS_KAFKA__BOOTSTRAP, a real one; `make bench` starts one. Its topics are made and deleted.
+
+    Example:
+
+      saros bench ingest --json | jq '.rows[] | select(.goal)'
+    """
+    from saros.lab.bench.ingest import run_ingest
+    from saros.lab.report import print_bench
+
+    cluster = _cluster(load())
+    with progress("measuring"):
+        rows = run_ingest(cluster, quick=quick)
+    if as_json:
+        typer.echo(json.dumps({"rows": [row._asdict() for row in rows]}))
+    else:
+        print_bench(rows)

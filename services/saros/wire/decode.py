@@ -15,7 +15,7 @@ import numpy as np
 
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, POSITIVE, SLATE_MAX, TICK, TIME_MAX_MS, WEIGHT_MAX
 from saros.core.ids import derive_key, siphash
-from saros.core.jit import I32, I64, U8, U64, as_int, copy_columns, kernel
+from saros.core.jit import I32, I64, U8, U64, as_int, copy_columns, kernel, merged_kernel
 from saros.wire.columns import (
     BAD_PROTOBUF,
     BAD_SIGN,
@@ -68,14 +68,14 @@ from saros.wire.fields import LENGTH, skip, span, tag
 from saros.wire.partitions import murmur2_of
 
 
-@kernel
+@merged_kernel
 def _length(fields: I64, number: int) -> int:
     """Return how many bytes the text of a field has."""
     place = TEXTS * (number - EVENT_ID)
     return as_int(fields[place + 1] - fields[place])
 
 
-@kernel
+@merged_kernel
 def _ids_fault(fields: I64) -> int:
     """Return what is wrong with the ids, or GOOD."""
     longest = max(_length(fields, EVENT_ID), _length(fields, USER_ID), _length(fields, SESSION_ID))
@@ -91,14 +91,14 @@ def _ids_fault(fields: I64) -> int:
     return GOOD
 
 
-@kernel
+@merged_kernel
 def _weight_of(bits: int) -> np.float32:
     """Return a weight from the bits on the wire; none given is 1."""
     weight = np.uint32(bits).view(np.float32)
     return np.float32(1.0) if weight == 0 else weight
 
 
-@kernel
+@merged_kernel
 def _fault(fields: I64) -> int:
     """Return why the event that was read is refused, or GOOD."""
     kind = fields[KIND]
@@ -121,7 +121,7 @@ def _fault(fields: I64) -> int:
     return GOOD
 
 
-@kernel
+@merged_kernel
 def _hash_of(buffer: U8, key: U64, fields: I64, place: int) -> np.uint64:
     """Return the keyed hash of a text, 0 for none."""
     if fields[place] == fields[place + 1]:
@@ -129,7 +129,7 @@ def _hash_of(buffer: U8, key: U64, fields: I64, place: int) -> np.uint64:
     return siphash(key[0], key[1], buffer, fields[place], fields[place + 1])
 
 
-@kernel
+@merged_kernel
 def _put_event(buffer: U8, key: U64, partition: int, partitions: int, row: int, out: Decoded) -> int:
     """Fill the columns of an event that was read; return why it is refused, or GOOD."""
     fields = out.fields
@@ -171,7 +171,7 @@ def _put_event(buffer: U8, key: U64, partition: int, partitions: int, row: int, 
     return GOOD
 
 
-@kernel
+@merged_kernel
 def _put_row(message: int, first: int, end: int, reason: int, out: Decoded) -> None:
     """Append a row."""
     row = out.used[0]
@@ -183,7 +183,7 @@ def _put_row(message: int, first: int, end: int, reason: int, out: Decoded) -> N
     out.used[0] = row + 1
 
 
-@kernel
+@merged_kernel
 def _decode_event(
     buffer: U8, key: U64, partition: int, partitions: int, message: int, first: int, end: int, out: Decoded
 ) -> None:
@@ -195,7 +195,7 @@ def _decode_event(
     _put_row(message, first, end, reason, out)
 
 
-@kernel
+@merged_kernel
 def _batch_size(buffer: U8, at: int, end: int) -> int:
     """Return how many events a message has: of a batch so many, else -1; -2 where the batch is broken."""
     if at == end:

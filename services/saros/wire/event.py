@@ -5,7 +5,7 @@ of a field given twice the last one counts; two parts of one kind are merged, an
 """
 
 from saros.core.events import SLATE_MAX
-from saros.core.jit import I64, U8, as_int, kernel
+from saros.core.jit import I64, U8, as_int, merged_kernel
 from saros.wire.columns import BAD_UTF8, ID_MAX, ID_MISSING, ID_TOO_LONG, SCRATCH, TOO_MANY_ITEMS, Decoded
 from saros.wire.fields import BAD, FIXED32, LENGTH, VARINT, is_utf8, skip, skip_all, span, tag, varint
 
@@ -20,7 +20,7 @@ TEXTS = 2  # text of field n stands at 2·(n − 2), for the fields 2 to 7
 KIND, AT, TOP, IS_BOT, RARE, ITEM, SIGN_GIVEN, COUNT, FAULT, WEIGHT_BITS = 12, 13, 14, 15, 16, 17, 19, 20, 21, 22
 
 
-@kernel
+@merged_kernel
 def _text(buffer: U8, at: int, end: int, fields: I64, place: int) -> int:
     """Note where the text of a field stands; return the place behind it, BAD, or -BAD_UTF8 - 1."""
     first, last = span(buffer, at, end)
@@ -32,7 +32,7 @@ def _text(buffer: U8, at: int, end: int, fields: I64, place: int) -> int:
     return last
 
 
-@kernel
+@merged_kernel
 def _read_shown(buffer: U8, at: int, end: int, out: Decoded) -> int:
     """Read one item of a slate."""
     fields = out.fields
@@ -59,7 +59,7 @@ def _read_shown(buffer: U8, at: int, end: int, out: Decoded) -> int:
     return at
 
 
-@kernel
+@merged_kernel
 def _read_impression(buffer: U8, at: int, end: int, out: Decoded) -> int:
     """Read the items of a slate."""
     while at < end:
@@ -76,7 +76,7 @@ def _read_impression(buffer: U8, at: int, end: int, out: Decoded) -> int:
     return at
 
 
-@kernel
+@merged_kernel
 def _read_opinion(buffer: U8, at: int, end: int, fields: I64) -> int:
     """Read a click or feedback: one item and, of feedback, sign and weight."""
     while at < end:
@@ -100,7 +100,7 @@ def _read_opinion(buffer: U8, at: int, end: int, fields: I64) -> int:
     return at
 
 
-@kernel
+@merged_kernel
 def _read_kind(buffer: U8, number: int, at: int, end: int, out: Decoded) -> int:
     """Read the part of an event that says what happened; another kind replaces what was there."""
     fields = out.fields
@@ -118,7 +118,7 @@ def _read_kind(buffer: U8, number: int, at: int, end: int, out: Decoded) -> int:
     return end
 
 
-@kernel
+@merged_kernel
 def read_event(buffer: U8, at: int, end: int, out: Decoded) -> int:
     """Note all fields of an event; return `end`, or what is wrong as a negative number."""
     fields = out.fields

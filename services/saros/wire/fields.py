@@ -5,7 +5,7 @@ returns is negative: BAD, or GROUP for a group, which no message of ours has. Li
 decoder: a tag or a length takes at most five bytes, a number ten.
 """
 
-from saros.core.jit import U8, as_int, kernel
+from saros.core.jit import U8, as_int, merged_kernel
 
 BAD, GROUP = -1, -2
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
@@ -14,7 +14,7 @@ _LENGTH_MAX = 0x7FFFFFFF
 _TAG_MAX = 0xFFFFFFFF
 
 
-@kernel
+@merged_kernel
 def varint(buffer: U8, at: int, end: int) -> tuple[int, int, int]:
     """Return a number of 64 bits, as its low 63 and its highest, and the place behind it."""
     low = 0
@@ -31,7 +31,7 @@ def varint(buffer: U8, at: int, end: int) -> tuple[int, int, int]:
     return 0, 0, BAD
 
 
-@kernel
+@merged_kernel
 def _short_varint(buffer: U8, at: int, end: int) -> tuple[int, int]:
     """Return a number of at most five bytes, and the place behind it."""
     value = 0
@@ -46,7 +46,7 @@ def _short_varint(buffer: U8, at: int, end: int) -> tuple[int, int]:
     return 0, BAD
 
 
-@kernel
+@merged_kernel
 def tag(buffer: U8, at: int, end: int) -> tuple[int, int, int]:
     """Return the number and the wire type of a field, and the place behind its tag."""
     value, at = _short_varint(buffer, at, end)
@@ -55,7 +55,7 @@ def tag(buffer: U8, at: int, end: int) -> tuple[int, int, int]:
     return value >> 3, value & 7, at
 
 
-@kernel
+@merged_kernel
 def span(buffer: U8, at: int, end: int) -> tuple[int, int]:
     """Return where the bytes of a field begin and end; its length stands at `at`."""
     length, at = _short_varint(buffer, at, end)
@@ -64,7 +64,7 @@ def span(buffer: U8, at: int, end: int) -> tuple[int, int]:
     return at, at + length
 
 
-@kernel
+@merged_kernel
 def skip(buffer: U8, at: int, end: int, wire: int) -> int:
     """Return the place behind the value of a field that nobody knows."""
     if wire == VARINT:
@@ -77,7 +77,7 @@ def skip(buffer: U8, at: int, end: int, wire: int) -> int:
     return at + size if 0 < size <= end - at else BAD
 
 
-@kernel
+@merged_kernel
 def skip_all(buffer: U8, at: int, end: int) -> int:
     """Return `end` if a message of fields that nobody knows is well formed."""
     while at < end:
@@ -90,7 +90,7 @@ def skip_all(buffer: U8, at: int, end: int) -> int:
     return at
 
 
-@kernel
+@merged_kernel
 def is_utf8(buffer: U8, at: int, end: int) -> bool:
     """True if the bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF."""
     while at < end:

@@ -1,0 +1,155 @@
+"""The bench of what comes in: from a real broker to learned blocks, beside the least it can cost and the usual way.
+
+Three ways read the same messages, in turn: (a) `consume` and drop; (b) consume, decode and hash to columns, sessions,
+gate and step; (c) the usual Python way: protobuf's own decoder for each message, sessions of dicts and lists, a numpy
+step for each block. The time is that of the thread that calls: librdkafka's own threads work beside it in all three.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+from uuid import uuid4
+
+import numpy as np
+
+from saros.adapters.intake import Taken
+from saros.adapters.kafka import Admin, Cluster, Reader, Writer
+from saros.adapters.names import EVENTS_SETTINGS
+from saros.core.events import CLICK, NEGATIVE, Events
+from saros.core.gate import LEARN, GateRules
+from saros.core.ids import derive_key
+from saros.core.items import Items
+from saros.core.learner import Learner
+from saros.core.rows import live_rows
+from saros.core.sessions import SessionRules
+from saros.core.step import live_step
+from saros.lab.bench import objects, peers, shapes
+from saros.lab.bench.measure import Row, row
+from saros.wire.decode import Decoder, joined
+from saros.wire.encode import event_of, events_in, message_of
+from saros.wire.v1.events_pb2 import Event
+
+DIM = 64
+RAW_GOAL = 2.5  # (b) costs at most so many times (a), on single events
+USUAL_GOALS = {1: 5.0, 100: 15.0}  # (b) is so many times as fast as (c), by events in a message
+_POLL_S = 5.0
+_POLLS = {1: 2000, 100: 40}  # messages in a poll, by events in a message: a micro-batch of a few thousand events
+_SESSIONS = SessionRules(gap_ms=0, negatives_max=256, carried_max=256, clicked_max=1)
+_GATE = GateRules(blocks_max=1_000_000, window_days=1)
+
+
+class Size(NamedTuple):
+    """How much is measured."""
+
+    rounds: int
+    events: dict[int, int]  # by events in a message
+
+
+FULL, QUICK = Size(5, {1: 200_000, 100: 600_000}), Size(1, {1: 2_000, 100: 4_000})
+
+Way = Callable[[Reader, int, int], None]  # reads so many messages, so many at a time
+
+
+def run_ingest(cluster: Cluster, *, quick: bool = False) -> list[Row]:
+    """Measure single events and batches; the topics are made and deleted."""
+    size, admin, found = QUICK if quick else FULL, Admin(cluster), []
+    for batch, count in size.events.items():
+        topic = f"saros-bench-{uuid4().hex[:12]}"
+        admin.ensure(topic, 1, 0, EVENTS_SETTINGS)
+        try:
+            messages = _send(cluster, topic, count, batch)
+            found += list(_measure(cluster, topic, messages, count, batch, size.rounds))
+        finally:
+            admin.delete(topic)
+    return found
+
+
+def _send(cluster: Cluster, topic: str, count: int, batch: int) -> int:
+    """Fill a topic; return how many messages it has."""
+    events = shapes.ratings(count, shapes.USERS, shapes.keys(shapes.ITEMS, 2))
+    writer, sent = Writer(cluster, linger_ms=20), 0
+    for first in range(0, count, batch):
+        value = message_of(list(_protos(events, first, min(count, first + batch))))
+        writer.send(topic, 0, value)
+        sent += 1
+    writer.flush(120)
+    return sent
+
+
+def _protos(events: Events, first: int, end: int) -> Iterator[Event]:
+    for e in range(first, end):
+        item = str(events.items[events.start[e]] % np.uint64(1_000_000))
+        yield event_of(f"user-{events.user[e]}", int(events.kind[e]), [f"item-{item}"], int(events.time_ms[e]))
+
+
+def _raw(reader: Reader, messages: int, poll: int) -> None:
+    while messages > 0:
+        messages -= reader.drop(poll, _POLL_S)
+
+
+def _columns(learner: Learner, decoder: Decoder) -> Way:
+    def read(reader: Reader, messages: int, poll: int) -> None:
+        while messages > 0:
+            polled = reader.poll(poll, _POLL_S)
+            messages -= len(polled.values)
+            buffer, bounds = joined(polled.values)
+            decoded = decoder.decode(buffer, bounds, polled.partition)
+            learner.accept(learner.learn(Taken(polled, buffer, decoded, {}, Counter()).events(0, learner)))
+
+    return read
+
+
+def _usual(reader: Reader, messages: int, poll: int) -> None:
+    partition, model = objects.Partition(_SESSIONS, _GATE), peers.RiverStyle(DIM)
+    users: dict[str, int] = {}
+    items: dict[str, int] = {}
+    while messages > 0:
+        polled = reader.poll(poll, _POLL_S)
+        messages -= len(polled.values)
+        events = []
+        for value in polled.values:
+            for event in events_in(value):
+                kind = event.WhichOneof("kind")
+                name = event.click.item_id if kind == "click" else event.feedback.item_id
+                user, item = users.setdefault(event.user_id, len(users)), items.setdefault(name, len(items))
+                code = CLICK if kind == "click" else NEGATIVE
+                events.append(objects.Event(user, code, event.event_time_ms, [item]))
+        for block in partition.learn(events):
+            if block.decision == LEARN:
+                model.learn_one(block.user, block.negatives, block.positives)
+
+
+def _measure(cluster: Cluster, topic: str, messages: int, count: int, batch: int, rounds: int) -> Iterator[Row]:
+    """Let the three ways read the topic in turn, round by round; the best of each counts."""
+
+    def columns() -> Way:
+        items = Items(live_rows(DIM), 100_000)
+        return _columns(Learner(items, live_step(), _SESSIONS, _GATE, keep_added=False), Decoder(derive_key(0), 1))
+
+    ways: list[Callable[[], Way]] = [lambda: _raw, columns, lambda: _usual]
+    best, wall = [float("inf")] * 3, [float("inf")] * 3
+    for turn in range(rounds + 1):
+        for k, make in enumerate(ways):
+            if k == 2 and turn > 1:
+                continue  # the slow one: one round says enough
+            reader, read = Reader(cluster, f"bench-{uuid4().hex}"), make()
+            reader.assign(topic, [(0, 0)])
+            own, start = time.thread_time(), time.perf_counter()
+            read(reader, messages, _POLLS[batch])
+            if turn > 0 or rounds == 1:
+                best[k] = min(best[k], time.thread_time() - own)
+                wall[k] = min(wall[k], time.perf_counter() - start)
+            reader.close()
+    ns = [1e9 * seconds / count for seconds in best]
+    what = "single events" if batch == 1 else f"batches of {batch}"
+    yield row(f"consume and drop, {what}", "ns/event", ns[0], note=f"{count / wall[0]:,.0f} events/s")
+    goal = RAW_GOAL if batch == 1 else None
+    yield row(
+        f"consume to step, {what}", "ns/event", ns[1], against="consume and drop", peer=ns[0], ratio=ns[1] / ns[0],
+        better="lower", goal=goal, note=f"{count / wall[1]:,.0f} events/s",
+    )  # fmt: skip
+    yield row(
+        f"consume to step, {what}", "ns/event", ns[1], against="the usual Python way", peer=ns[2],
+        ratio=ns[2] / ns[1], goal=USUAL_GOALS[batch], note=f"the usual way: {count / wall[2]:,.0f} events/s",
+    )  # fmt: skip
