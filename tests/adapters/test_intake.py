@@ -60,7 +60,7 @@ def names(real_broker: Broker, topic: str) -> tuple[str, str]:
 def intake(cluster: Cluster, names: tuple[str, str], group: str) -> Intake:
     reader = Reader(cluster, group)
     reader.assign(names[0], [(0, 0), (1, 0)])
-    return Intake(reader, Decoder(KEY, 2), DeadLetters(Writer(cluster), names[1], 2), names[0], 2)
+    return Intake(reader, Decoder(KEY, 2), DeadLetters(Writer(cluster), names[1], 2), names[0])
 
 
 def test_poison_between_good_events(real_broker: Broker, names: tuple[str, str], group: str) -> None:
@@ -141,7 +141,7 @@ def test_where_dead_letters_cannot_be_written_nothing_advances(
     reader = Reader(cluster, group)
     reader.assign(names[0], [(HOME, 0)])
     away = DeadLetters(Writer(Cluster("127.0.0.1:9", {"log_level": 0, "message.timeout.ms": 800})), names[1], 2)
-    source = Intake(reader, Decoder(KEY, 2), away, names[0], 2)
+    source = Intake(reader, Decoder(KEY, 2), away, names[0])
 
     def take_all() -> None:
         for _ in range(100):

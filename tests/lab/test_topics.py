@@ -17,9 +17,9 @@ from saros.adapters.dead import DeadLetters, Letter
 from saros.adapters.kafka import Admin, Cluster, Reader, Writer
 from saros.adapters.names import DEAD_SETTINGS, EVENTS_SETTINGS, topics_of
 from saros.core.events import CLICK, IMPRESSION
-from saros.core.ids import derive_key, hash_texts
+from saros.core.ids import derive_key, hash_texts, joined
 from saros.lab.sending import Pace, envelopes
-from saros.wire.decode import Decoder, joined
+from saros.wire.decode import Decoder
 from saros.wire.encode import events_in
 from saros.wire.partitions import partitions_of
 from tests.broker import Broker

@@ -6,9 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from saros.core.events import KINDS
-from saros.core.ids import derive_key
+from saros.core.ids import derive_key, joined
 from saros.wire.columns import GATE, REASONS, UPSERT, Decoded
-from saros.wire.decode import Decoder, joined
+from saros.wire.decode import Decoder
 from saros.wire.rare import read_rare
 from saros.wire.v1.events_pb2 import Event, EventBatch
 from tests.naive import wire as naive

@@ -12,11 +12,12 @@ import numpy as np
 
 from saros.adapters.dead import DeadLetters, Letter
 from saros.adapters.kafka import Polled, Reader
-from saros.core.events import TICK, Events
+from saros.core.events import TICK, Events, spans
+from saros.core.ids import joined
 from saros.core.jit import I64, U8
 from saros.core.learner import Learner
 from saros.wire.columns import GOOD, REASONS, UPSERT, Decoded
-from saros.wire.decode import Decoder, joined
+from saros.wire.decode import Decoder
 from saros.wire.rare import read_rare
 from saros.wire.v1.events_pb2 import Event
 
@@ -43,22 +44,21 @@ class Taken(NamedTuple):
         if len(rows) < len(all_of.kind):
             pick = rows
             sizes = np.diff(all_of.start)[rows]
-            start = np.concatenate(([0], np.cumsum(sizes)))
-            items = all_of.item[np.repeat(all_of.start[rows] - start[:-1], sizes) + np.arange(start[-1])]
+            start, items = np.concatenate(([0], np.cumsum(sizes))), all_of.item[spans(all_of.start[rows], sizes)]
         kind = all_of.kind[pick]
         users, personal = np.full(len(kind), -1, np.int32), kind != TICK
         users[personal] = learner.intern(all_of.user[pick][personal])
         return Events(
             user=users,
-            kind=np.ascontiguousarray(kind),
-            time_ms=np.ascontiguousarray(all_of.time_ms[pick]),
+            kind=kind,
+            time_ms=all_of.time_ms[pick],
             log_ms=self.polled.log_ms[all_of.message[pick]],
-            event_id=np.ascontiguousarray(all_of.event_id[pick]),
-            session=np.ascontiguousarray(all_of.session[pick]),
-            weight=np.ascontiguousarray(all_of.weight[pick]),
-            bot=np.ascontiguousarray(all_of.bot[pick]),
-            start=np.ascontiguousarray(start),
-            items=np.ascontiguousarray(items),
+            event_id=all_of.event_id[pick],
+            session=all_of.session[pick],
+            weight=all_of.weight[pick],
+            bot=all_of.bot[pick],
+            start=start,
+            items=items,
         )
 
     def next_offsets(self) -> dict[int, int]:
@@ -69,16 +69,15 @@ class Taken(NamedTuple):
 class Intake:
     """Reads, decodes, and writes dead letters."""
 
-    def __init__(self, reader: Reader, decoder: Decoder, dead: DeadLetters, topic: str, partitions: int) -> None:
-        self._reader, self._decoder, self._dead = reader, decoder, dead
-        self._topic, self._partitions = topic, partitions
+    def __init__(self, reader: Reader, decoder: Decoder, dead: DeadLetters, topic: str) -> None:
+        self._reader, self._decoder, self._dead, self._topic = reader, decoder, dead, topic
 
     def take(self, count: int, timeout_s: float) -> Taken:
         """Take up to `count` messages; the answer is valid until the next call."""
         polled = self._reader.poll(count, timeout_s)
         buffer, bounds = joined(polled.values)
         decoded = self._decoder.decode(buffer, bounds, polled.partition)
-        rare = read_rare(buffer, decoded, polled.partition, self._partitions)
+        rare = read_rare(buffer, decoded, polled.partition, self._decoder.partitions)
         bad = np.flatnonzero(decoded.reason != GOOD)
         if len(bad):
             self._dead.write(self._letter(polled, decoded, buffer, int(row)) for row in bad)

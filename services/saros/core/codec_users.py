@@ -2,11 +2,10 @@
 
 Header of 52 bytes: version u8, flags u8, ring u8, repeats u8, negatives u16, carried u16, clicked u16, buckets u8 (bit
 k: day slot k is not 0), bytes u8, day i32, clock i64, session u64, number i32, counted i32, moved i32, low and high i32
-(the step's levels). Then the
-buckets in use i32 each, the ledger bytes in use i32, where a flag says so the 8 bytes i32 that would be there but for
-`shadow`, where a flag says so the time i64 until which held blocks wait for a user that closes them too fast, ring and
-repeats u32 (oldest first), negatives, carried and clicked u64, and, where a flag says so, the weights u16 of negatives
-and carried.
+(the step's levels). Then the buckets in use i32 each, the ledger bytes in use i32, where a flag says so the 8 bytes i32
+that would be there but for `shadow`, where a flag says so the time i64 until which held blocks wait for a user that
+closes them too fast, ring and repeats u32 (oldest first), negatives, carried and clicked u64, and, where a flag says
+so, the weights u16 of negatives and carried.
 
 A user's row is no part of its state: it is d float32 as they stand. A ring is written from its oldest entry on, so two
 states that behave alike have the same bytes.

@@ -74,6 +74,12 @@ class Events(NamedTuple):
         return Events._make([*columns, self.start[first : end + 1] - low, self.items[low:high]])
 
 
+def spans(first: I64, sizes: I32 | I64) -> I64:
+    """Return the places first[k], first[k] + 1, … of each span k, sizes[k] of them."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return np.repeat(first - ends + sizes, sizes) + np.arange(ends[-1] if len(ends) else 0)
+
+
 def _column(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
     """Return a column that kernels take as it is; a read-only one would be compiled for anew."""
     return np.require(np.asarray(values), dtype, ["C", "W"])

@@ -174,17 +174,16 @@ def hash_spans(key: U64, buffer: U8, starts: I64, ends: I64) -> U64:
     return hashes
 
 
-def joined(texts: Sequence[str]) -> tuple[U8, I64]:
-    """Return the UTF-8 bytes of all texts end to end, and the n + 1 places where they meet; an object per text."""
-    encoded = [text.encode() for text in texts]
-    bounds = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=bounds[1:])
-    return np.frombuffer(b"".join(encoded), np.uint8), bounds
+def joined(values: Sequence[bytes]) -> tuple[U8, I64]:
+    """Return all values end to end, and the n + 1 places where they meet."""
+    bounds = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=bounds[1:])
+    return np.frombuffer(bytearray().join(values), np.uint8), bounds
 
 
 def hash_texts(key: U64, texts: Sequence[str]) -> U64:
     """Return the SipHash-2-4 of each text's UTF-8 bytes; for offline use."""
-    buffer, bounds = joined(texts)
+    buffer, bounds = joined([text.encode() for text in texts])
     return hash_spans(key, buffer, bounds[:-1], bounds[1:])
 
 

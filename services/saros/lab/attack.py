@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.events import CLICK, IMPRESSION, POSITIVE
+from saros.core.events import CLICK, IMPRESSION
 from saros.core.gate import MODES, GateRules
 from saros.core.jit import I32, I64
 from saros.lab.baselines import clicked_and_shown
@@ -110,8 +110,7 @@ def poorest(train: Log, count: int) -> I64:
 def with_bots(log: Log, plan: Campaign, targets: I64, seed: int) -> Log:
     """Return the log, in time order, with a campaign that begins in its middle."""
     rng, many = np.random.default_rng(seed), plan.bots * plan.blocks
-    clicked = np.repeat((log.kind == CLICK) | (log.kind == POSITIVE), np.diff(log.start))
-    by_clicks = np.argsort(-np.bincount(log.item[clicked], minlength=len(log.items)), kind="stable")
+    by_clicks = np.argsort(-np.bincount(log.item[log.clicked()], minlength=len(log.items)), kind="stable")
     popular = by_clicks[~np.isin(by_clicks, targets)][:_POPULAR]
     bot, turn = np.divmod(np.arange(many), plan.blocks)
     begin = log.time_ms[len(log.user) // 2] + rng.integers(0, min(plan.between_ms, _HOUR_MS), plan.bots)

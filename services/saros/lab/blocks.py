@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from saros.core.events import DAY_MS
+from saros.core.events import DAY_MS, spans
 from saros.core.gate import LEARN
 from saros.core.jit import I32, I64, U64
 from saros.core.learner import Batch
 from saros.core.settle import RESET, SCORE
-from saros.lab.log import Log, spans
+from saros.lab.log import Log
 
 PERCENTILES = (90, 95, 99)
 _TAKEN_BACK = -1

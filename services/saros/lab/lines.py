@@ -18,8 +18,7 @@ from typing import Any
 
 from saros.core.events import IMPRESSION, KINDS, POSITIVE, SLATE_MAX, TIME_MAX_MS
 from saros.errors import InputError
-
-ID_MAX = 256  # bytes
+from saros.wire.columns import ID_MAX
 
 # User, kind of an event or else the rating, time in milliseconds, items.
 Entry = tuple[str, float, int, Sequence[str]]

@@ -10,11 +10,13 @@ user's own test items: each once, positive if the user clicked it in the test pa
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from saros.core.events import CLICK, POSITIVE, Events
+from saros.core.events import CLICK, POSITIVE, Events, spans
 from saros.core.jit import I32, I64, U8, U64
 
 TRAIN_SHARE = 0.8
+Bool = NDArray[np.bool_]
 
 
 class Log(NamedTuple):
@@ -49,6 +51,10 @@ class Log(NamedTuple):
         """Return the events user by user, each user's in time order."""
         return self.take(np.lexsort((self.time_ms, self.user)))
 
+    def clicked(self) -> Bool:
+        """Return for each item of the log whether it was clicked there."""
+        return np.repeat((self.kind == CLICK) | (self.kind == POSITIVE), np.diff(self.start))
+
     def events(self, slots: I32, keys: U64) -> Events:
         """Return the log as the core eats it: `slots` by user and `keys` by item."""
         return Events.of(slots[self.user], self.kind, keys[self.item], self.time_ms, start=self.start)
@@ -63,12 +69,6 @@ class ToRank(NamedTuple):
     starts: I64  # [users + 1]
 
 
-def spans(first: I64, sizes: I32 | I64) -> I64:
-    """Return the places first[k], first[k] + 1, … of each span k, sizes[k] of them."""
-    ends = np.cumsum(sizes, dtype=np.int64)
-    return np.repeat(first - ends + sizes, sizes) + np.arange(ends[-1] if len(ends) else 0)
-
-
 def split(log: Log, share: float = TRAIN_SHARE) -> tuple[Log, Log]:
     """Return the train and the test events, each user by user in time order."""
     ordered = log.by_user()
@@ -81,7 +81,7 @@ def split(log: Log, share: float = TRAIN_SHARE) -> tuple[Log, Log]:
 def items_to_rank(log: Log) -> ToRank:
     """Return each user's items, in order of their first event, each once; positive if the user clicked it."""
     user = np.repeat(log.user, np.diff(log.start))
-    clicked = np.repeat((log.kind == CLICK) | (log.kind == POSITIVE), np.diff(log.start))
+    clicked = log.clicked()
     pairs, first, group = np.unique(
         user.astype(np.int64) * len(log.items) + log.item, return_index=True, return_inverse=True
     )

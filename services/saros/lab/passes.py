@@ -28,12 +28,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from saros.core.events import spans
 from saros.core.items import CLICKED, SHOWN
 from saros.core.jit import F32, F64, I32, I64, U64, fast_kernel, kernel
 from saros.core.rows import ONE, RowRules, start_item, start_user
 from saros.core.step import PRIOR_MIN
 from saros.lab.blocks import BlockTable
-from saros.lab.log import spans
 from saros.lab.model import Model
 from saros.lab.replay import prior_of
 

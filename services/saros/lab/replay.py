@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core import counts
-from saros.core.events import CLICK, POSITIVE, TICK, Events
+from saros.core.events import TICK, Events
 from saros.core.gate import SESSION, GateRules
 from saros.core.ids import derive_key, hash_texts
 from saros.core.items import CLICKED, SHOWN, Items
@@ -157,8 +157,7 @@ def prior_of(clicked: I64, shown: I64, strength: float = 4.0) -> F64:
 def _pool(log: Log, users: I64, item_keys: U64) -> Pool:
     """Return what `authors` draws from: the negatives of each user, users in the order in which slots are given."""
     user = np.repeat(log.user, np.diff(log.start))
-    negative = np.repeat((log.kind != CLICK) & (log.kind != POSITIVE), np.diff(log.start))
-    own = negative & np.isin(user, users)
+    own = ~log.clicked() & np.isin(user, users)
     order = np.argsort(user[own], kind="stable")
     sizes = np.bincount(user[own], minlength=len(log.users))[users]
     return Pool(np.concatenate(([0], np.cumsum(sizes))).astype(np.int64), item_keys[log.item[own][order]])

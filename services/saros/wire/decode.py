@@ -9,12 +9,10 @@ of the same bytes is what is made of them here, or they are refused. Item upsert
 these the kernel reads what all events have, and `saros.wire.rare` the rest.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, POSITIVE, SLATE_MAX, TICK, TIME_MAX_MS, WEIGHT_MAX
-from saros.core.ids import derive_key, siphash
+from saros.core.ids import derive_key, joined, siphash
 from saros.core.jit import I32, I64, U8, U64, as_int, copy_columns, kernel, merged_kernel
 from saros.wire.columns import (
     BAD_PROTOBUF,
@@ -76,14 +74,19 @@ def _length(fields: I64, number: int) -> int:
 
 
 @merged_kernel
+def _is_personal(kind: int) -> bool:
+    """True if an event of this kind is some user's."""
+    return kind == OF_IMPRESSION or kind == OF_CLICK or kind == OF_FEEDBACK or kind == OF_ERASE
+
+
+@merged_kernel
 def _ids_fault(fields: I64) -> int:
     """Return what is wrong with the ids, or GOOD."""
     longest = max(_length(fields, EVENT_ID), _length(fields, USER_ID), _length(fields, SESSION_ID))
     if max(longest, _length(fields, RECOMMENDATION_ID)) > ID_MAX or _length(fields, SCENARIO) > SCENARIO_MAX:
         return ID_TOO_LONG
     kind = fields[KIND]
-    personal = kind == OF_IMPRESSION or kind == OF_CLICK or kind == OF_FEEDBACK or kind == OF_ERASE
-    if personal and _length(fields, USER_ID) == 0:
+    if _is_personal(kind) and _length(fields, USER_ID) == 0:
         return ID_MISSING
     if kind == OF_CLICK or kind == OF_FEEDBACK:
         length = fields[ITEM + 1] - fields[ITEM]
@@ -137,8 +140,7 @@ def _put_event(buffer: U8, key: U64, partition: int, partitions: int, row: int, 
     if fault != GOOD:
         return fault
     kind, user = fields[KIND], TEXTS * (USER_ID - EVENT_ID)
-    personal = kind == OF_IMPRESSION or kind == OF_CLICK or kind == OF_FEEDBACK or kind == OF_ERASE
-    if personal and partitions > 0:
+    if _is_personal(kind) and partitions > 0:
         hashed = as_int(murmur2_of(buffer, fields[user], fields[user + 1])) & 0x7FFFFFFF
         if hashed % partitions != partition:
             return MISROUTED
@@ -248,7 +250,7 @@ class Decoder:
 
     def __init__(self, key: U64, partitions: int = 0) -> None:
         """`partitions` 0: nobody asks whether an event stands where it belongs."""
-        self._key, self._partitions = key, partitions
+        self._key, self.partitions = key, partitions
         self._out = Decoded.empty(1024, 4096)
 
     def decode(self, buffer: U8, bounds: I64, partition: I32) -> Decoded:
@@ -265,19 +267,12 @@ class Decoder:
         self._out.start[0] = 0
         done = 0
         while True:
-            done = _decode(buffer, bounds, self._key, partition, self._partitions, self._out, done)
+            done = _decode(buffer, bounds, self._key, partition, self.partitions, self._out, done)
             if done == len(bounds) - 1:
                 return self._out.filled()
             bigger = Decoded.empty(2 * len(self._out.kind), 2 * len(self._out.item))
             copy_columns(bigger, self._out)
             self._out = bigger
-
-
-def joined(values: Sequence[bytes]) -> tuple[U8, I64]:
-    """Return the values of messages end to end, and the n + 1 places where they meet."""
-    bounds = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=bounds[1:])
-    return np.frombuffer(bytearray().join(values), np.uint8), bounds
 
 
 def warm() -> None:

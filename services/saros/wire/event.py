@@ -33,20 +33,40 @@ def _text(buffer: U8, at: int, end: int, fields: I64, place: int) -> int:
 
 
 @merged_kernel
-def _read_shown(buffer: U8, at: int, end: int, out: Decoded) -> int:
-    """Read one item of a slate."""
-    fields = out.fields
-    fields[ITEM], fields[ITEM + 1] = 0, 0
+def _read_opinion(buffer: U8, at: int, end: int, fields: I64) -> int:
+    """Read what names one item: a click, an item of a slate, or feedback, which has a sign and a weight.
+
+    The others have a position where feedback has its sign; nobody asks for a sign there.
+    """
     while at < end:
         number, wire, at = tag(buffer, at, end)
         if at < 0:
             return BAD
         if number == _ITEM_ID and wire == LENGTH:
             at = _text(buffer, at, end, fields, ITEM)
+        elif number == _SIGN and wire == VARINT:
+            low, _, at = varint(buffer, at, end)
+            fields[SIGN_GIVEN] = low & 0xFFFFFFFF
+        elif number == _WEIGHT and wire == FIXED32 and end - at >= 4:
+            fields[WEIGHT_BITS] = 0
+            for k in range(4):
+                fields[WEIGHT_BITS] |= as_int(buffer[at + k]) << (8 * k)
+            at += 4
         else:
             at = skip(buffer, at, end, wire)
         if at < 0:
             return at
+    return at
+
+
+@merged_kernel
+def _read_shown(buffer: U8, at: int, end: int, out: Decoded) -> int:
+    """Read one item of a slate."""
+    fields = out.fields
+    fields[ITEM], fields[ITEM + 1] = 0, 0
+    at = _read_opinion(buffer, at, end, fields)
+    if at < 0:
+        return at
     length = fields[ITEM + 1] - fields[ITEM]
     if length == 0 or length > ID_MAX:
         fields[FAULT] = ID_MISSING if length == 0 else ID_TOO_LONG
@@ -69,30 +89,6 @@ def _read_impression(buffer: U8, at: int, end: int, out: Decoded) -> int:
         if number == _SHOWN and wire == LENGTH:
             first, last = span(buffer, at, end)
             at = last if last < 0 else _read_shown(buffer, first, last, out)
-        else:
-            at = skip(buffer, at, end, wire)
-        if at < 0:
-            return at
-    return at
-
-
-@merged_kernel
-def _read_opinion(buffer: U8, at: int, end: int, fields: I64) -> int:
-    """Read a click or feedback: one item and, of feedback, sign and weight."""
-    while at < end:
-        number, wire, at = tag(buffer, at, end)
-        if at < 0:
-            return BAD
-        if number == _ITEM_ID and wire == LENGTH:
-            at = _text(buffer, at, end, fields, ITEM)
-        elif number == _SIGN and wire == VARINT:
-            low, _, at = varint(buffer, at, end)
-            fields[SIGN_GIVEN] = low & 0xFFFFFFFF
-        elif number == _WEIGHT and wire == FIXED32 and end - at >= 4:
-            fields[WEIGHT_BITS] = 0
-            for k in range(4):
-                fields[WEIGHT_BITS] |= as_int(buffer[at + k]) << (8 * k)
-            at += 4
         else:
             at = skip(buffer, at, end, wire)
         if at < 0:

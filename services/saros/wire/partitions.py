@@ -44,7 +44,7 @@ def _murmur2_all(buffer: U8, bounds: I64, hashes: U32) -> None:
 
 def murmur2(texts: Sequence[str]) -> U32:
     """Return the hash of each text's UTF-8 bytes."""
-    buffer, bounds = joined(texts)
+    buffer, bounds = joined([text.encode() for text in texts])
     hashes = np.zeros(len(texts), np.uint32)
     _murmur2_all(buffer, bounds, hashes)
     return hashes

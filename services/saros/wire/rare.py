@@ -4,15 +4,15 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from saros.core.events import TIME_MAX_MS
-from saros.core.gate import MODES, GateRules, check_rules
+from saros.core.gate import GateRules, check_rules
 from saros.core.jit import I32, U8
+from saros.core.timeline import WAIT_MAX_MS
 from saros.wire.columns import BAD_GATE_CHANGE, BAD_ITEM, BAD_PROTOBUF, GATE, GOOD, ID_MAX, MISROUTED, UPSERT, Decoded
 from saros.wire.partitions import partitions_of
 from saros.wire.v1.events_pb2 import Event, GateChange, ItemUpsert
 
 CATEGORIES_MAX, CATEGORY_MAX = 32, 64
 PROPERTIES_MAX = 4096  # bytes of keys and values
-_WAIT_MAX_MS = 8 * 86_400_000
 _LEDGER_BYTES = range(4096, 16 * 2**20 + 1)
 
 
@@ -75,5 +75,5 @@ def is_gate_change(change: GateChange) -> bool:
         check_rules(gate_rules(change))
     except ValueError:
         return False
-    sane = change.wait_ms <= _WAIT_MAX_MS and change.ledger_max_bytes in _LEDGER_BYTES
-    return sane and change.revision >= 1 and change.mode in MODES.values()
+    sane = change.wait_ms <= WAIT_MAX_MS and change.ledger_max_bytes in _LEDGER_BYTES
+    return sane and change.revision >= 1

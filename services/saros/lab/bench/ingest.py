@@ -6,14 +6,14 @@ step for each block. The time is that of the thread that calls: librdkafka's own
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import uuid4
 
 import numpy as np
 
-from saros.adapters.intake import Taken
+from saros.adapters.dead import DeadLetters
+from saros.adapters.intake import Intake
 from saros.adapters.kafka import Admin, Cluster, Reader, Writer
 from saros.adapters.names import EVENTS_SETTINGS
 from saros.core.events import CLICK, NEGATIVE, Events
@@ -26,7 +26,7 @@ from saros.core.sessions import SessionRules
 from saros.core.step import live_step
 from saros.lab.bench import objects, peers, shapes
 from saros.lab.bench.measure import Row, row
-from saros.wire.decode import Decoder, joined
+from saros.wire.decode import Decoder
 from saros.wire.encode import event_of, events_in, message_of
 from saros.wire.v1.events_pb2 import Event
 
@@ -88,14 +88,16 @@ def _raw(reader: Reader, messages: int, poll: int) -> None:
         messages -= reader.drop(poll, _POLL_S)
 
 
-def _columns(learner: Learner, decoder: Decoder) -> Way:
+def _columns(cluster: Cluster, topic: str) -> Way:
+    learner = Learner(Items(live_rows(DIM), 100_000), live_step(), _SESSIONS, _GATE, keep_added=False)
+    decoder, dead = Decoder(derive_key(0), 1), DeadLetters(Writer(cluster), topic, 1)  # nothing here is bad
+
     def read(reader: Reader, messages: int, poll: int) -> None:
+        intake = Intake(reader, decoder, dead, topic)
         while messages > 0:
-            polled = reader.poll(poll, _POLL_S)
-            messages -= len(polled.values)
-            buffer, bounds = joined(polled.values)
-            decoded = decoder.decode(buffer, bounds, polled.partition)
-            learner.accept(learner.learn(Taken(polled, buffer, decoded, {}, Counter()).events(0, learner)))
+            taken = intake.take(poll, _POLL_S)
+            messages -= len(taken.polled.values)
+            learner.accept(learner.learn(taken.events(0, learner)))
 
     return read
 
@@ -123,11 +125,7 @@ def _usual(reader: Reader, messages: int, poll: int) -> None:
 def _measure(cluster: Cluster, topic: str, messages: int, count: int, batch: int, rounds: int) -> Iterator[Row]:
     """Let the three ways read the topic in turn, round by round; the best of each counts."""
 
-    def columns() -> Way:
-        items = Items(live_rows(DIM), 100_000)
-        return _columns(Learner(items, live_step(), _SESSIONS, _GATE, keep_added=False), Decoder(derive_key(0), 1))
-
-    ways: list[Callable[[], Way]] = [lambda: _raw, columns, lambda: _usual]
+    ways: list[Callable[[], Way]] = [lambda: _raw, lambda: _columns(cluster, topic), lambda: _usual]
     best, wall = [float("inf")] * 3, [float("inf")] * 3
     for turn in range(rounds + 1):
         for k, make in enumerate(ways):

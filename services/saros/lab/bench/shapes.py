@@ -9,7 +9,7 @@ negatives. Everything is a function of the seed.
 import numpy as np
 
 from saros.core import counts
-from saros.core.events import CLICK, DAY_MS, IMPRESSION, NEGATIVE, Events
+from saros.core.events import CLICK, DAY_MS, IMPRESSION, NEGATIVE, Events, spans
 from saros.core.gate import DECISIONS, LEARN
 from saros.core.items import Items
 from saros.core.jit import I32, I64, U64, line_zeros
@@ -19,7 +19,6 @@ from saros.core.scoring import PROGRESSIVE, scratch
 from saros.core.settle import ADD, MOVE, SCORE, Blocks
 from saros.core.step import Work, live_step
 from saros.core.users import Users
-from saros.lab.log import spans
 
 USERS, ITEMS = 6_040, 3_706
 NEGATIVES_MIN, NEGATIVES_MAX = 5, 15
