@@ -159,7 +159,7 @@ def _cause(error: BaseException) -> BaseException:
 @contextmanager
 def java(scratch: Path, others: Mapping[str, str] = {}) -> Iterator[str]:
     """Run Kafka on the local Java, with `others` over the usual settings, and yield its address."""
-    program, libs = _java(), _libs()
+    program, libs = java_path(), jars()
     host, internal, controller = _free_ports(3)
     address = f"127.0.0.1:{host}"
     data, log, config = scratch / "data", scratch / "kafka.log", scratch / "server.properties"
@@ -208,7 +208,7 @@ def spawned(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.stdin.close()
 
 
-def _java() -> str:
+def java_path() -> str:
     """Return the path of a Java that can run Kafka."""
     program = shutil.which("java")
     if program is None:
@@ -221,7 +221,7 @@ def _java() -> str:
     return program
 
 
-def _libs() -> Path:
+def jars() -> Path:
     """Return the directory of Kafka's jars. Maven fetches them once; an interrupted fetch leaves nothing."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "saros"
     libs = cache / f"kafka-{KAFKA}"

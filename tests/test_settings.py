@@ -55,6 +55,7 @@ DEFAULTS = {
     "SAROS_KAFKA__PARTITIONS": 4,
     "SAROS_KAFKA__REPLICATION": 0,
     "SAROS_KAFKA__CREATE_TOPICS": True,
+    "SAROS_KAFKA__STOP_AT_GAP": False,
 }
 
 # variable: (least allowed, next below, most allowed, next above)

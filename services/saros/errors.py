@@ -2,7 +2,8 @@
 
 SarosError
 ├── InputError          the user gave something wrong: the command line prints it and exits with 2
-│   └── SettingsError   one or more settings are wrong, each of them named
+│   ├── SettingsError   one or more settings are wrong, each of them named
+│   └── RefusedError    log, store or settings are not those of the model: nothing is guessed
 ├── LimitError          a limit was reached: nothing is wrong with the input, there is no room for it
 └── BrokerError         Kafka is away, or refuses: nothing is lost, and trying again may help
 
@@ -54,6 +55,10 @@ class SettingsError(InputError):
         super().__init__(*problems[0])
         self.args = (tuple(problems),)
         self.problems = tuple(problems)
+
+
+class RefusedError(InputError):
+    """Log, store or settings are not those the model was made with. The hint names what resolves it."""
 
 
 class LimitError(SarosError):

@@ -287,6 +287,9 @@ class KafkaSettings(_Concern):
         int, Field(ge=0, le=10, description="Copies of each message in topics that are made; 0 = the brokers' default")
     ] = 0
     create_topics: Annotated[bool, Field(description="Make topics that are missing")] = True
+    stop_at_gap: Annotated[
+        bool, Field(description="Stop where retention took events away unread; else they are counted and left out")
+    ] = False
 
     def cluster(self) -> "Cluster":
         """Return where the brokers are, as the adapter takes it."""

@@ -66,9 +66,9 @@ def intake(cluster: Cluster, names: tuple[str, str], group: str) -> Intake:
 def test_poison_between_good_events(real_broker: Broker, names: tuple[str, str], group: str) -> None:
     cluster = Cluster(real_broker.address, {"message.max.bytes": 1_100_000})
     writer = Writer(cluster)
-    for k, bad in enumerate(BAD.values()):
+    for k, (reason, bad) in enumerate(BAD.items()):
         writer.send(names[0], HOME, message_of([good(2 * k)]))
-        writer.send(names[0], HOME, bad, key=b"k")
+        writer.send(names[0], HOME, bad, key=reason.encode())
         writer.send(names[0], HOME, message_of([good(2 * k + 1), Event(user_id="ann"), good(2 * k + 1)]))
     writer.flush()
     source, items, dead, until = intake(cluster, names, group), [], 0, time.monotonic() + 60
@@ -81,7 +81,7 @@ def test_poison_between_good_events(real_broker: Broker, names: tuple[str, str],
         for k in (k for row in rows for k in range(taken.decoded.start[row], taken.decoded.start[row + 1])):
             items.append(whole[taken.decoded.item_first[k] : taken.decoded.item_end[k]].decode())
         dead += sum(taken.dead.values())
-        reached |= taken.next_offsets()
+        reached |= taken.polled.next_offsets()
     wanted = [f"item {n}" for k in range(len(BAD)) for n in (2 * k, 2 * k + 1, 2 * k + 1)]
     assert items == wanted, "in order, none lost, none twice"
     assert dead == 2 * len(BAD)
@@ -96,6 +96,7 @@ def test_poison_between_good_events(real_broker: Broker, names: tuple[str, str],
     for k, (reason, value) in enumerate(BAD.items()):
         letter = whole_ones[reason]
         assert (letter.value, letter.topic, letter.partition, letter.offset) == (value, names[0], HOME, 3 * k + 1)
+        assert letter.key == reason.encode()
     parts = [letter for letter in letters if letter.place != -1]
     assert [(letter.place, letter.reason, letter.offset) for letter in parts] == [
         (1, "no_kind", 3 * k + 2) for k in range(len(BAD))

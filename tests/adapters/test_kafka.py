@@ -1,9 +1,11 @@
 """The Kafka adapter against a real broker: what was sent arrives once and in order, and what is wrong is said."""
 
 import time
+from collections import Counter
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from prometheus_client import REGISTRY
 
 from saros.adapters.kafka import Admin, Cluster, LostPlaceError, Reader, Writer
 from saros.errors import BrokerError, InputError
@@ -31,7 +33,8 @@ def read(reader: Reader, count: int, timeout_s: float = 20.0) -> list[tuple[int,
     while len(found) < count:
         assert time.monotonic() < until, f"{len(found)} of {count}"
         polled = reader.poll(100, 0.2)
-        found += zip(polled.partition.tolist(), polled.offset.tolist(), polled.values, strict=True)
+        offsets = map(polled.offset, range(len(polled.values)))
+        found += zip(polled.partition.tolist(), offsets, polled.values, strict=True)
     return found
 
 
@@ -48,7 +51,7 @@ def test_what_is_sent_arrives_once_in_order_with_the_broker_s_time(cluster: Clus
         assert own == [(k, b"%d" % (2 * k + partition)) for k in range(250)]
     reader.assign(made, [(0, 249)])
     polled = reader.poll(10, 10.0)
-    assert polled.offset.tolist() == [249]
+    assert polled.offset(0) == 249
     assert before_ms - 5000 < polled.log_ms[0] < time.time() * 1000 + 5000
     assert reader.watermarks(made, 0) == (0, 250)
     reader.close()
@@ -159,3 +162,99 @@ def test_a_broker_that_is_away_is_told() -> None:
     writer.send("events", 0, b"one")
     with pytest.raises(BrokerError, match="not acknowledged"):
         writer.flush(0.5)
+
+
+class Member:
+    """A reader in a group, and what it was told."""
+
+    def __init__(self, cluster: Cluster, topic: str, group: str) -> None:
+        self.owned: set[int] = set()
+        self.reader, self.found = Reader(cluster, group, statistics_s=0.1), Counter[bytes]()
+        self.reader.subscribe(topic, self.gained, self.lost)
+        self.next: dict[int, int] = {}
+
+    def gained(self, partitions: list[int]) -> list[tuple[int, int]]:
+        assert not self.owned & set(partitions)
+        self.owned |= set(partitions)
+        return [(partition, 0) for partition in partitions]
+
+    def lost(self, partitions: list[int]) -> None:
+        assert set(partitions) <= self.owned
+        self.owned -= set(partitions)
+
+    def poll(self) -> None:
+        polled = self.reader.poll(100, 0.1)
+        assert set(polled.partition.tolist()) <= self.owned
+        self.found.update(polled.values)
+        self.next |= polled.next_offsets()
+
+
+def test_a_group_shares_partitions_and_gives_up_only_what_another_takes(
+    cluster: Cluster, made: str, group: str
+) -> None:
+    writer, until = Writer(cluster), time.monotonic() + 60
+    for k in range(10):
+        writer.send(made, k % 2, b"%d" % k)
+    writer.flush()
+    one = Member(cluster, made, group)
+    while sum(one.found.values()) < 10:
+        assert time.monotonic() < until
+        one.poll()
+    assert one.owned == {0, 1}
+    one.reader.commit(made, sorted(one.next.items()))
+    two = Member(cluster, made, group)
+    while sum(two.found.values()) < 5:
+        assert time.monotonic() < until
+        one.poll()
+        two.poll()
+    assert sorted([*one.owned, *two.owned]) == [0, 1], "each has one"
+    assert all(count == 1 for count in one.found.values()), "the one that stayed was not read again"
+    (back,) = two.owned
+    two.reader.close()
+    while one.owned != {0, 1}:
+        assert time.monotonic() < until
+        one.poll()
+    while one.found[b"%d" % (8 + back)] < 2:
+        assert time.monotonic() < until
+        one.poll()
+    committed = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group}).committed(
+        [TopicPartition(made, partition) for partition in (0, 1)], timeout=20
+    )
+    assert [place.offset for place in committed] == [5, 5]
+    one.reader.close()
+
+
+def test_an_error_in_what_is_told_comes_out_of_poll(cluster: Cluster, made: str, group: str) -> None:
+    def gained(partitions: list[int]) -> list[tuple[int, int]]:
+        raise BrokerError("no place is known")
+
+    reader = Reader(cluster, group)
+    reader.subscribe(made, gained, lambda partitions: None)
+    with pytest.raises(BrokerError, match="no place is known"):
+        read(reader, 1)
+    reader.close()
+
+
+def test_statistics_are_metrics(cluster: Cluster, made: str, group: str) -> None:
+    writer = Writer(cluster)
+    for _ in range(10):
+        writer.send(made, 0, b"x")
+    writer.flush()
+    reader, until = Reader(cluster, group, statistics_s=0.05), time.monotonic() + 30
+    reader.assign(made, [(0, 0), (1, 0)])
+
+    def lag(partition: int) -> float | None:
+        return REGISTRY.get_sample_value("saros_kafka_lag_messages", {"topic": made, "partition": str(partition)})
+
+    read = 0
+    while read < 10 or lag(0) != 0 or lag(1) is None:
+        assert time.monotonic() < until
+        read += len(reader.poll(3, 0.1).values)
+    assert (
+        REGISTRY.get_sample_value("saros_kafka_round_trip_seconds", {"client": "consumer", "broker": "1"}) is not None
+    )
+    reader.assign(made, [(1, 0)])
+    while lag(0) is not None:
+        assert time.monotonic() < until
+        reader.poll(1, 0.1)
+    reader.close()

@@ -5,6 +5,7 @@ event it met is acknowledged as a dead letter; only then may the input advance. 
 `take` raises and the same messages have to be read again: letters are at least once, events are not touched.
 """
 
+import logging
 from collections import Counter
 from typing import NamedTuple
 
@@ -16,8 +17,10 @@ from saros.core.events import TICK, Events, spans
 from saros.core.ids import joined
 from saros.core.jit import I64, U8
 from saros.core.learner import Learner
+from saros.telemetry import DEAD_LETTERS, Seldom
 from saros.wire.columns import GOOD, REASONS, UPSERT, Decoded
 from saros.wire.decode import Decoder
+from saros.wire.names import Names
 from saros.wire.rare import read_rare
 from saros.wire.v1.events_pb2 import Event
 
@@ -61,16 +64,16 @@ class Taken(NamedTuple):
             items=items,
         )
 
-    def next_offsets(self) -> dict[int, int]:
-        """Return, for each partition, the offset behind the last message."""
-        return dict(zip(self.polled.partition.tolist(), (self.polled.offset + 1).tolist(), strict=True))
-
 
 class Intake:
-    """Reads, decodes, and writes dead letters."""
+    """Reads, decodes, and writes dead letters; keeps the texts of items."""
 
-    def __init__(self, reader: Reader, decoder: Decoder, dead: DeadLetters, topic: str) -> None:
+    def __init__(
+        self, reader: Reader, decoder: Decoder, dead: DeadLetters, topic: str, names_max: int = 100_000
+    ) -> None:
         self._reader, self._decoder, self._dead, self._topic = reader, decoder, dead, topic
+        self._seldom = Seldom()
+        self.names = Names(names_max)
 
     def take(self, count: int, timeout_s: float) -> Taken:
         """Take up to `count` messages; the answer is valid until the next call."""
@@ -79,9 +82,13 @@ class Intake:
         decoded = self._decoder.decode(buffer, bounds, polled.partition)
         rare = read_rare(buffer, decoded, polled.partition, self._decoder.partitions)
         bad = np.flatnonzero(decoded.reason != GOOD)
-        if len(bad):
-            self._dead.write(self._letter(polled, decoded, buffer, int(row)) for row in bad)
         dead = Counter(REASONS[code] for code in decoded.reason[bad].tolist())
+        if dead:
+            self._dead.write(self._letter(polled, decoded, buffer, int(row)) for row in bad)
+            for reason, count in dead.items():
+                DEAD_LETTERS.labels(reason).inc(count)
+            self._seldom.log("dead letters were written", logging.WARNING, **dead)
+        self.names.note(buffer, decoded)
         return Taken(polled, buffer, decoded, rare, dead)
 
     def _letter(self, polled: Polled, decoded: Decoded, buffer: U8, row: int) -> Letter:
@@ -94,7 +101,8 @@ class Intake:
             buffer[first:end].tobytes(),
             self._topic,
             int(polled.partition[message]),
-            int(polled.offset[message]),
+            polled.offset(message),
             int(polled.log_ms[message]),
             -1 if whole else row - int(np.searchsorted(decoded.message, message)),
+            polled.key(message),
         )

@@ -140,21 +140,33 @@ def _store(_typing: Any, array: Any, row: Any, column: Any, lanes: Any) -> Any:
     return types.void(array, row, column, lanes), emit
 
 
+def _ask(builder: Any, place: Any) -> None:
+    """Ask for the cache line of a place: for reading, into all cache levels, as data."""
+    pointer = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [pointer, _I32, _I32, _I32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+    builder.call(function, [builder.bitcast(place, pointer), _I32(0), _I32(3), _I32(1)])
+
+
 def _prefetch(_typing: Any, array: Any, row: Any) -> Any:
     def emit(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
         length = builder.extract_value(context.make_array(found.args[0])(context, builder, arguments[0]).shape, 1)
         size = context.get_abi_sizeof(context.get_data_type(found.args[0].dtype))
         first = _place(context, builder, types.void(*found.args, types.int64), [*arguments, _I64(0)])
-        pointer = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, _I32, _I32, _I32])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
         step = _I64(LINE_BYTES // size)
         with cgutils.for_range_slice(builder, _I64(0), length, step, _I64, True) as (at, _):
-            # For reading, into all cache levels, as data.
-            builder.call(function, [builder.bitcast(builder.gep(first, [at]), pointer), _I32(0), _I32(3), _I32(1)])
+            _ask(builder, builder.gep(first, [at]))
         return context.get_dummy_value()
 
     return types.void(array, row), emit
+
+
+def _prefetch_at(_typing: Any, array: Any, row: Any, column: Any) -> Any:
+    def emit(context: Any, builder: Any, found: Any, arguments: Any) -> Any:
+        _ask(builder, _place(context, builder, found, arguments))
+        return context.get_dummy_value()
+
+    return types.void(array, row, column), emit
 
 
 # --- lanes by themselves ---------------------------------------------------------------------------------------------
@@ -274,6 +286,7 @@ load, store = cast(_Function, intrinsic(_load)), cast(_Function, intrinsic(_stor
 # prefetch(array, row): ask for all cache lines of array[row]. Where tables are large, what a kernel needs in a moment
 # is rarely in a cache, and a processor that mispredicts forgets what it was about to load.
 prefetch = cast(Callable[[_Any, Any], None], intrinsic(_prefetch))
+prefetch_at = cast(Callable[[_Any, Any, Any], None], intrinsic(_prefetch_at))  # the line of array[row, column] only
 spread = cast(_Function, intrinsic(_spread_out))  # one number in all lanes
 as_f32, as_i32 = (cast(_Function, intrinsic(x)) for x in (_as_f32, _as_i32))
 bits_as_f32, bits_as_i32 = (cast(_Function, intrinsic(x)) for x in (_bits_as_f32, _bits_as_i32))

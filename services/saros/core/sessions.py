@@ -23,7 +23,7 @@ from saros.core import counts as c
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, POSITIVE, TICK, WEIGHT_ONE, Events
 from saros.core.ids import splitmix64
 from saros.core.jit import I64, U64, as_int, inline_kernel, kernel, merged_kernel
-from saros.core.lanes import prefetch
+from saros.core.lanes import prefetch, prefetch_at
 from saros.core.pending import append, find, has, remember_click, take_out
 from saros.core.timeline import (
     BLOCK,
@@ -334,6 +334,9 @@ def feed(f: Feed, events: Events, first: int) -> int:
         soon = max(0, as_int(events.user[min(e + _AHEAD, last)]))  # -1: a tick
         prefetch(users.head, soon)
         prefetch(users.ring, soon)
+        prefetch_at(users.sets, soon, 0)  # where most sets are short
+        prefetch_at(users.sets, soon, rules.negatives_max)
+        prefetch_at(users.weights, soon, 0)
         if closed.used[0] + OPS_PER_EVENT > closed.op.shape[0] or closed.used[1] + widest > closed.items.shape[0]:
             return e
         ceiling = events.log_ms[e] + rules.ahead_ms

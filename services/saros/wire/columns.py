@@ -8,6 +8,7 @@ from saros.core.jit import F32, I32, I64, U8, U32, U64
 
 UPSERT, GATE = 7, 8  # kinds that the core does not know
 MESSAGE_MAX = 1_000_000  # bytes
+BUFFER_MAX = 2**31 - 1  # bytes of all messages of one poll: places are 32 bits wide
 EVENTS_MAX = 1000  # of a message
 ID_MAX, SCENARIO_MAX = 256, 64  # bytes
 
@@ -26,8 +27,8 @@ class Decoded(NamedTuple):
     """Columns of n events with m items; `used` says how many of each are filled."""
 
     message: I32  # [n] which one it came in
-    first: I64  # [n] where its bytes stand
-    end: I64
+    first: I32  # [n] where its bytes stand
+    end: I32
     reason: U8
     kind: U8
     user: U64
@@ -39,15 +40,15 @@ class Decoded(NamedTuple):
     rare: U8  # 1: protobuf's own decoder has still to read it, see `saros.wire.rare`
     start: I64  # [n + 1] into the items
     item: U64  # [m]
-    item_first: I64  # [m] where its text stands
-    item_end: I64
+    item_first: I32  # [m] where its text stands
+    item_end: I32
     used: I64  # [2]
     fields: I64  # scratch
 
     @classmethod
     def empty(cls, events: int, items: int) -> "Decoded":
         """Return room for so many events and items."""
-        dtypes = (np.int32, np.int64, np.int64, np.uint8, np.uint8, np.uint64, np.int64, np.uint32, np.uint64)
+        dtypes = (np.int32, np.int32, np.int32, np.uint8, np.uint8, np.uint64, np.int64, np.uint32, np.uint64)
         return cls._make(
             [
                 *(np.zeros(events, dtype) for dtype in dtypes),
@@ -55,7 +56,7 @@ class Decoded(NamedTuple):
                 np.zeros(events, np.uint8),
                 np.zeros(events, np.uint8),
                 np.zeros(events + 1, np.int64),
-                *(np.zeros(items, dtype) for dtype in (np.uint64, np.int64, np.int64)),
+                *(np.zeros(items, dtype) for dtype in (np.uint64, np.int32, np.int32)),
                 np.zeros(2, np.int64),
                 np.zeros(SCRATCH, np.int64),
             ]

@@ -20,6 +20,7 @@ from saros.wire.columns import (
     BAD_TIME,
     BAD_UTF8,
     BAD_WEIGHT,
+    BUFFER_MAX,
     EVENTS_MAX,
     GATE,
     GOOD,
@@ -261,6 +262,8 @@ class Decoder:
         buffer = np.require(buffer, np.uint8, ["C", "W"])  # a read-only one would be compiled for anew
         if len(bounds) < 1 or bounds[0] < 0 or bounds[-1] > len(buffer) or (np.diff(bounds) < 0).any():
             raise ValueError("bounds must rise within the buffer")
+        if len(buffer) > BUFFER_MAX:
+            raise ValueError(f"a buffer of {len(buffer)} bytes is too large: poll fewer messages")
         if len(partition) != len(bounds) - 1:
             raise ValueError("each message needs its partition")
         self._out.used[:] = 0

@@ -1,0 +1,23 @@
+"""Kafka: the one place that imports its client."""
+
+from saros.adapters.kafka.admin import Admin, Topic
+from saros.adapters.kafka.cluster import Cluster
+from saros.adapters.kafka.embedded import EMBEDDED_LIMITS, EMBEDDED_PARTITIONS, EmbeddedBroker
+from saros.adapters.kafka.reader import LostPlaceError, Place, Polled, Reader, Received
+from saros.adapters.kafka.writer import Headers, Writer
+
+__all__ = [
+    "EMBEDDED_LIMITS",
+    "EMBEDDED_PARTITIONS",
+    "Admin",
+    "Cluster",
+    "EmbeddedBroker",
+    "Headers",
+    "LostPlaceError",
+    "Place",
+    "Polled",
+    "Reader",
+    "Received",
+    "Topic",
+    "Writer",
+]

@@ -1,0 +1,111 @@
+"""Topics: what is there, and what is not yet."""
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from saros.adapters.kafka.cluster import Cluster, new_client, text_of
+from saros.adapters.kafka.embedded import EMBEDDED_PARTITIONS
+from saros.errors import BrokerError, InputError
+
+_ROOM_S = 0.05
+
+
+class Topic(NamedTuple):
+    """A topic as it is."""
+
+    name: str
+    id: str  # empty where the broker has no ids
+    partitions: int
+
+
+class Admin:
+    """Topics: what is there, and what is not yet."""
+
+    def __init__(self, cluster: Cluster, timeout_s: float = 10.0) -> None:
+        self._client: AdminClient = new_client(AdminClient, cluster.config())
+        self._timeout_s = timeout_s
+
+    def find(self, name: str) -> Topic | None:
+        """Return a topic, or None where there is none."""
+        try:
+            # All of them: a broker may make a topic because somebody asks for it by name.
+            there = self._client.list_topics(timeout=self._timeout_s)
+        except KafkaException as error:
+            raise BrokerError(f"the broker does not answer: {text_of(error.args[0])}") from error
+        if str(there.cluster_id).startswith("mockCluster"):
+            # The embedded broker makes topics when they are first written to, and does not describe them.
+            return Topic(name, "", EMBEDDED_PARTITIONS)
+        found = there.topics.get(name)
+        if found is None:
+            return None
+        if found.error is not None:
+            raise BrokerError(f"topic {name} cannot be looked at: {text_of(found.error)}")
+        return Topic(name, self._id(name), len(found.partitions))
+
+    def _id(self, name: str) -> str:
+        """Return the id the broker gave a topic; another topic of the same name has another."""
+        try:
+            described = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
+            return str(described[name].result().topic_id)
+        except KafkaException:
+            return ""
+
+    def ensure(
+        self, name: str, partitions: int, replication: int, settings: Mapping[str, str], *, create: bool = True
+    ) -> Topic:
+        """Return a topic, made with these settings where there is none and making it is allowed."""
+        found = self.find(name)
+        if found is None:
+            if not create:
+                raise InputError(
+                    f"topic {name} does not exist, and SAROS_KAFKA__CREATE_TOPICS is false",
+                    f"make it with {partitions} partitions and {', '.join(f'{k}={v}' for k, v in settings.items())}",
+                )
+            # -1 is the brokers' own default.
+            self._create(NewTopic(name, partitions, replication or -1, config=dict(settings)))
+            found = self._await(name)
+        if found.partitions != partitions:
+            raise InputError(
+                f"topic {name} has {found.partitions} partitions, not {partitions}",
+                f"set SAROS_KAFKA__PARTITIONS={found.partitions}, or name another model",
+            )
+        return found
+
+    def delete(self, name: str) -> None:
+        """Delete a topic with all it holds."""
+        try:
+            self._client.delete_topics([name], request_timeout=self._timeout_s)[name].result()
+        except KafkaException as error:
+            raise BrokerError(f"topic {name} cannot be deleted: {text_of(error.args[0])}") from error
+
+    def trim(self, name: str, partition: int, before: int) -> None:
+        """Let go of all messages of a partition before an offset."""
+        place = TopicPartition(name, partition, before)
+        try:
+            self._client.delete_records([place], request_timeout=self._timeout_s)[place].result()
+        except KafkaException as error:
+            raise BrokerError(f"{name}/{partition} cannot be trimmed: {text_of(error.args[0])}") from error
+
+    def _create(self, topic: NewTopic) -> None:
+        """Make a topic; that somebody else has made it meanwhile is as good."""
+        try:
+            self._client.create_topics([topic], request_timeout=self._timeout_s)[topic.topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise BrokerError(f"topic {topic.topic} cannot be made: {text_of(error.args[0])}") from error
+
+    def _await(self, name: str) -> Topic:
+        """Return a topic that was just made; brokers tell each other in their own time."""
+        until = time.monotonic() + self._timeout_s
+        while True:
+            found = self.find(name)
+            if found is not None:
+                return found
+            if time.monotonic() > until:
+                raise BrokerError(f"topic {name} was made and is not there after {self._timeout_s:g} s")
+            time.sleep(_ROOM_S)

@@ -1,0 +1,192 @@
+"""Reading: messages as columns.
+
+Nothing is committed by itself, and a place that the log no longer has is an error, never a jump: whoever reads decides
+where to go on (`Reader.watermarks` says what is there). What was taken from the client is answered once, also where an
+error came with it.
+"""
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from saros.adapters.kafka.cluster import Cluster, new_client, text_of
+from saros.adapters.kafka.statistics import observe
+from saros.core.jit import I32, I64
+from saros.errors import BrokerError
+
+Place = tuple[int, int]  # partition, offset
+
+_LOG_TIME = itemgetter(1)
+
+
+class Polled(NamedTuple):
+    """Messages as columns; what only a few of them are asked for is read when it is asked."""
+
+    values: list[bytes]
+    partition: I32
+    log_ms: I64  # the broker's time of each
+    messages: list[Any]
+
+    def offset(self, k: int) -> int:
+        """Return the offset of message k."""
+        return int(self.messages[k].offset())
+
+    def key(self, k: int) -> bytes | None:
+        """Return the key of message k."""
+        key: bytes | None = self.messages[k].key()
+        return key
+
+    def next_offsets(self) -> dict[int, int]:
+        """Return, for each partition, the offset behind its last message."""
+        behind = dict(zip(self.partition.tolist(), range(len(self.messages)), strict=True))
+        return {partition: self.offset(k) + 1 for partition, k in behind.items()}
+
+
+class Received(NamedTuple):
+    """One message with all that it has; for those that are read one by one."""
+
+    partition: int
+    offset: int
+    log_ms: int
+    value: bytes
+    key: bytes | None
+    headers: dict[str, bytes]
+
+
+class Reader:
+    """A consumer: of partitions it is told (`assign`), or of a group's share (`subscribe`)."""
+
+    def __init__(self, cluster: Cluster, group: str, *, instance: str = "", statistics_s: float = 0) -> None:
+        """`instance`: a name that stays over a restart, so that partitions stay too; `statistics_s` 0: none."""
+        config = cluster.config(
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="error",
+            partition_assignment_strategy="cooperative-sticky",
+            isolation_level="read_committed",
+        )
+        # By default a fetcher whose queue is full looks again after a second, and the queue is empty in a tenth of it.
+        config.setdefault("fetch.queue.backoff.ms", 5)
+        if instance:
+            config["group.instance.id"] = instance
+        if statistics_s:
+            config |= {"stats_cb": observe, "statistics.interval.ms": int(1000 * statistics_s)}
+        self._client: Consumer = new_client(Consumer, config)
+        self._kept: list[Message] = []
+
+    def assign(self, topic: str, places: Sequence[Place]) -> None:
+        """Read these partitions, each from an offset on."""
+        self._client.assign([TopicPartition(topic, partition, offset) for partition, offset in places])
+
+    def subscribe(
+        self, topic: str, gained: Callable[[list[int]], Sequence[Place]], lost: Callable[[list[int]], None]
+    ) -> None:
+        """Join the group. Both functions are called from within `poll`.
+
+        `gained` is told which partitions are ours from now on, beside those we have, and says where each begins;
+        `lost` which are no longer. An error in one of them comes out of `poll`, and then this reader has to be closed.
+        """
+
+        def assign(_client: Consumer, partitions: list[TopicPartition]) -> None:
+            places = gained([each.partition for each in partitions])
+            self._client.incremental_assign([TopicPartition(topic, *place) for place in places])
+
+        def revoke(_client: Consumer, partitions: list[TopicPartition]) -> None:
+            lost([each.partition for each in partitions])
+            self._client.incremental_unassign(partitions)
+
+        self._client.subscribe([topic], on_assign=assign, on_revoke=revoke, on_lost=revoke)
+
+    def seek(self, topic: str, place: Place) -> None:
+        """Go on elsewhere in a partition that is being read."""
+        self._kept = [message for message in self._kept if message.partition() != place[0]]
+        # Not `seek`: it fails where the partition's place was lost, which is when it is needed most.
+        try:
+            self._client.incremental_unassign([TopicPartition(topic, place[0])])
+            self._client.incremental_assign([TopicPartition(topic, *place)])
+        except KafkaException as error:
+            raise BrokerError(f"{topic}/{place[0]} cannot go on at {place[1]}: {text_of(error.args[0])}") from error
+
+    def commit(self, topic: str, places: Sequence[Place]) -> None:
+        """Note in the group how far it is: for those who watch its lag, nobody goes on from there."""
+        if places:
+            self._client.commit(offsets=[TopicPartition(topic, *place) for place in places], asynchronous=True)
+
+    def poll(self, count: int, timeout_s: float) -> Polled:
+        """Return up to `count` messages, as many as there are after at most `timeout_s`."""
+        # Calls through `map` are half the price of a loop's, and this is most of what Python does here.
+        messages = self._consume(count, timeout_s)
+        log_ms = np.fromiter(map(_LOG_TIME, map(Message.timestamp, messages)), np.int64, len(messages))
+        if (log_ms < 0).any():  # an error has no time
+            messages = self._good(messages)
+            log_ms = np.fromiter(map(_LOG_TIME, map(Message.timestamp, messages)), np.int64, len(messages))
+        values: list[Any] = list(map(Message.value, messages))
+        if not all(values):
+            values = [value or b"" for value in values]
+        partition = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
+        return Polled(values, partition, log_ms, messages)
+
+    def drop(self, count: int, timeout_s: float) -> int:
+        """Take up to `count` messages and look at none of them; return how many: what a poll costs at least."""
+        return len(self._client.consume(count, timeout_s))
+
+    def receive(self, count: int, timeout_s: float) -> list[Received]:
+        """`poll` for messages whose key and headers matter; an object for each."""
+        return [
+            Received(
+                message.partition(), message.offset(), message.timestamp()[1], message.value() or b"", message.key(),
+                {name: value for name, value in message.headers() or () if value is not None},
+            )
+            for message in self._good(self._consume(count, timeout_s))
+        ]  # fmt: skip
+
+    def _consume(self, count: int, timeout_s: float) -> list[Any]:
+        if self._kept:
+            kept, self._kept = self._kept, []
+            return kept
+        try:
+            return self._client.consume(count, timeout_s)
+        except KafkaException as error:
+            raise BrokerError(f"reading failed: {text_of(error.args[0])}") from error
+
+    def _good(self, messages: Sequence[Any]) -> list[Any]:
+        """Return what is a message; raise for errors among them that do not pass by themselves."""
+        good = [message for message in messages if message.error() is None]
+        for error in filter(None, (message.error() for message in messages)):
+            if error.code() == KafkaError._AUTO_OFFSET_RESET:
+                self._kept = good
+                raise LostPlaceError(f"a place to read from is not in the log: {error.str()}")
+            if error.fatal() or not (error.retriable() or error.code() in _PASSING):
+                self._kept = good
+                raise BrokerError(f"reading failed: {text_of(error)}")
+        return good
+
+    def watermarks(self, topic: str, partition: int, timeout_s: float = 10.0) -> tuple[int, int]:
+        """Return the first offset that is still there, and the one behind the last."""
+        try:
+            low, high = self._client.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+        except KafkaException as error:
+            raise BrokerError(f"{topic}/{partition} cannot be looked at: {text_of(error.args[0])}") from error
+        return int(low), int(high)
+
+    def pause(self, topic: str, partitions: Sequence[int]) -> None:
+        """Stop fetching these partitions; polling goes on."""
+        self._client.pause([TopicPartition(topic, partition) for partition in partitions])
+
+    def resume(self, topic: str, partitions: Sequence[int]) -> None:
+        """Fetch these partitions again."""
+        self._client.resume([TopicPartition(topic, partition) for partition in partitions])
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._client.close()
+
+
+_PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT)
+
+
+class LostPlaceError(BrokerError):
+    """The log no longer has, or does not have yet, what was to be read."""

@@ -1,0 +1,57 @@
+"""Writing: what was sent is acknowledged by all replicas or is an error.
+
+Partitions are given explicitly: librdkafka's own partitioner is another one than the Java client's.
+"""
+
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from saros.adapters.kafka.cluster import Cluster, new_client, text_of
+from saros.errors import BrokerError
+
+Headers = Sequence[tuple[str, bytes]]
+
+_ROOM_S = 0.05
+
+
+class Writer:
+    """An idempotent producer."""
+
+    def __init__(self, cluster: Cluster, *, linger_ms: int = 5) -> None:
+        config = cluster.config(enable_idempotence=True, acks="all", linger_ms=linger_ms)
+        self._client: Producer = new_client(Producer, config)
+        self._failed: KafkaError | None = None
+
+    def send(
+        self, topic: str, partition: int, value: bytes, *, key: bytes | None = None, headers: Headers = (),
+        timeout_s: float = 30.0,
+    ) -> None:  # fmt: skip
+        """Queue a message; where the queue is full, wait for room."""
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._client.produce(
+                    topic, value, key, partition, on_delivery=self._delivered, headers=list(headers) or None
+                )
+                self._client.poll(0)
+                return
+            except BufferError:
+                if time.monotonic() > until:
+                    raise BrokerError(f"the queue of {topic} was full for {timeout_s:g} s") from None
+                self._client.poll(_ROOM_S)
+            except KafkaException as error:
+                raise BrokerError(f"{topic}/{partition} takes no message: {text_of(error.args[0])}") from error
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        self._failed = self._failed or error
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """Return when every message is acknowledged; raise if one cannot be."""
+        left = self._client.flush(timeout_s)
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise BrokerError(f"a message was not taken: {text_of(failed)}")
+        if left:
+            raise BrokerError(f"{left} messages were not acknowledged within {timeout_s:g} s")

@@ -1,0 +1,77 @@
+"""What Saros tells about itself: metrics for Prometheus, and log lines.
+
+Metrics have the prefix `saros_`; no label ever holds a user or an item. A log line is an event in the past tense with
+fields, written per batch and never per event; what may happen often is written seldom, with how often it happened.
+"""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import Counter, Gauge
+
+_LOG = logging.getLogger("saros")
+_LOG.addHandler(logging.NullHandler())
+
+DEAD_LETTERS = Counter("saros_dead_letters", "Events that were refused and written as dead letters.", ["reason"])
+EVENTS_LOST = Counter("saros_events_lost_messages", "Messages that retention took away before they were read.")
+KAFKA_LAG = Gauge(
+    "saros_kafka_lag_messages", "Messages between what was read and the log's end.", ["topic", "partition"]
+)
+KAFKA_QUEUED = Gauge("saros_kafka_queued_messages", "Messages that wait in a client.", ["client"])
+KAFKA_ROUND_TRIP = Gauge("saros_kafka_round_trip_seconds", "Time a broker takes to answer, p99.", ["client", "broker"])
+KAFKA_REBALANCES = Gauge("saros_kafka_rebalances", "Times the group's partitions were shared out anew.")
+
+
+def log(what: str, level: int = logging.INFO, **fields: Any) -> None:
+    """Write one line: what happened, and its fields."""
+    _LOG.log(level, what, extra={"fields": fields})
+
+
+class Seldom:
+    """Lets a line through at most once in `every_s`; what it held back is added to the next one's numbers."""
+
+    def __init__(self, every_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every_s, self._clock = every_s, clock
+        self._next_s = -float("inf")
+        self._held: dict[str, int] = {}
+
+    def log(self, what: str, level: int = logging.INFO, **numbers: int) -> None:
+        """Write the line with the sums since it was last written, or hold it back."""
+        for name, number in numbers.items():
+            self._held[name] = self._held.get(name, 0) + number
+        now_s = self._clock()
+        if now_s >= self._next_s:
+            log(what, level, **self._held)
+            self._held, self._next_s = {}, now_s + self._every_s
+
+
+class _Lines(logging.Formatter):
+    """One JSON object a line, or one line for people."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = getattr(record, "fields", {})
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
+        what = record.getMessage()
+        if record.exc_info:
+            fields = {**fields, "trace": self.formatException(record.exc_info)}
+        if self._as_json:
+            whole = {"time": stamp, "level": record.levelname.lower(), "event": what, **fields}
+            return json.dumps(whole, default=str)
+        return " ".join([stamp, record.levelname.lower(), what, *(f"{name}={fields[name]}" for name in fields)])
+
+
+def log_to_stderr(*, as_json: bool = False, level: int = logging.INFO) -> None:
+    """Let the lines go to standard error, until now they go nowhere."""
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(_Lines(as_json=as_json))
+    _LOG.handlers[:] = [lines]
+    _LOG.propagate = False
+    _LOG.setLevel(level)
