@@ -86,6 +86,7 @@ def test_poison_between_good_events(real_broker: Broker, names: tuple[str, str],
     assert items == wanted, "in order, none lost, none twice"
     assert dead == 2 * len(BAD)
     reader = Reader(cluster, f"{group}-dead")
+    assert reader.watermarks(names[0], HOME)[1] == reached[HOME], "no lag is left"
     letters: list[Letter] = []
     reader.assign(names[1], [(0, 0), (1, 0)])
     while len(letters) < dead:

@@ -6,7 +6,6 @@ error came with it.
 """
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +17,6 @@ from saros.core.jit import I32, I64
 from saros.errors import BrokerError
 
 Place = tuple[int, int]  # partition, offset
-
-_LOG_TIME = itemgetter(1)
 
 
 class Polled(NamedTuple):
@@ -119,10 +116,10 @@ class Reader:
         """Return up to `count` messages, as many as there are after at most `timeout_s`."""
         # Calls through `map` are half the price of a loop's, and this is most of what Python does here.
         messages = self._consume(count, timeout_s)
-        log_ms = np.fromiter(map(_LOG_TIME, map(Message.timestamp, messages)), np.int64, len(messages))
+        log_ms = _log_times(messages)
         if (log_ms < 0).any():  # an error has no time
             messages = self._good(messages)
-            log_ms = np.fromiter(map(_LOG_TIME, map(Message.timestamp, messages)), np.int64, len(messages))
+            log_ms = _log_times(messages)
         values: list[Any] = list(map(Message.value, messages))
         if not all(values):
             values = [value or b"" for value in values]
@@ -183,6 +180,10 @@ class Reader:
     def close(self) -> None:
         """Leave the group."""
         self._client.close()
+
+
+def _log_times(messages: Sequence[Any]) -> I64:
+    return np.array([time_ms for _, time_ms in map(Message.timestamp, messages)], np.int64)
 
 
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT)
