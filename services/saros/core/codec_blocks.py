@@ -1,9 +1,11 @@
-"""Blocks of a ledger to and from bytes.
+"""Blocks to and from bytes, as a ledger and a redo record hold them.
 
 Header of 20 bytes: version u8, flags u8, negatives u16, positives u16, row u16 (0 or d), time i64, number i32. Then the
 user row f32 (absent while a block waits and has not moved it), the items u64, negatives first, and per item its
-coefficient f32 if the block was added, else its weight u16 where flagged.
+coefficient f32 if the block was added or is taken back, else its weight u16 where flagged.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +28,7 @@ from saros.core.codec import (
 from saros.core.codec_users import WEIGHT_LIMIT
 from saros.core.events import TIME_MAX_MS, WEIGHT_ONE
 from saros.core.gate import ENTRY_BYTES
-from saros.core.jit import I64, U8, U16, U64, as_int, kernel
+from saros.core.jit import F32, I32, I64, U8, U16, U64, as_int, kernel, line_zeros
 from saros.core.ledger import Ledger, LedgerArrays, append, forget
 from saros.core.settle import MOVE, STORED, Blocks
 
@@ -39,7 +41,7 @@ _REACH_MAX = 64.0  # of |coef · u|, in a block that can be folded
 def _shape(blocks: Blocks, b: int) -> tuple[int, int, int]:
     """Return (flags, row width, length) of block b's bytes."""
     first, count = blocks.start[b], blocks.negatives[b] + blocks.positives[b]
-    added, moved = blocks.sign[b] > 0, blocks.flags[b] & (MOVE | STORED) != 0
+    added, moved = blocks.sign[b] != 0, blocks.flags[b] & (MOVE | STORED) != 0
     weighted = False
     for k in range(first, first + count):
         weighted |= blocks.weights[k] != WEIGHT_ONE
@@ -82,7 +84,7 @@ def _write(blocks: Blocks, which: I64, buffer: U8, starts: I64) -> None:
 
 
 def pack_blocks(blocks: Blocks, which: I64) -> tuple[U8, I64]:
-    """Return the given blocks, added or waiting, in one buffer, and where each begins (n + 1 offsets)."""
+    """Return the given blocks in one buffer, and where each begins (n + 1 offsets)."""
     starts = np.zeros(len(which) + 1, np.int64)
     _measure(blocks, which, starts)
     buffer = np.zeros(int(starts[-1]), np.uint8)
@@ -142,12 +144,14 @@ def _fault(buffer: U8, first: int, end: int, dim: int) -> int:
 
 
 @kernel
-def _first_fault(buffer: U8, starts: I64, dim: int) -> tuple[int, int]:
+def _first_fault(buffer: U8, starts: I64, dim: int, ordered: bool) -> tuple[int, int]:
     """Return (index, fault) of the first block that cannot be read or is out of order, or (-1, GOOD)."""
     before = -1
     for k in range(starts.shape[0] - 1):
+        if not ordered and starts[k] == starts[k + 1]:
+            continue
         fault = _fault(buffer, starts[k], starts[k + 1], dim)
-        if fault == GOOD and get_i32(buffer, starts[k] + 16) <= before:
+        if ordered and fault == GOOD and get_i32(buffer, starts[k] + 16) <= before:
             fault = BAD_VALUE
         if fault != GOOD:
             return k, fault
@@ -180,7 +184,74 @@ def _read(ledger: LedgerArrays, user: int, buffer: U8, starts: I64, items: U64, 
 def unpack_ledger(ledger: Ledger, user: int, data: bytes | U8, starts: I64) -> None:
     """Replace a user's ledger in memory by blocks in ascending number."""
     buffer = pieces(data, starts, len(starts) - 1)
-    refuse("block", *_first_fault(buffer, starts, ledger.arrays.rows.shape[1]))
+    refuse("block", *_first_fault(buffer, starts, ledger.arrays.rows.shape[1], True))
     ledger.reserve(0, len(starts) - 1, len(buffer) // 8)
     forget(ledger.arrays, np.array([user], np.int32))
     _read(ledger.arrays, user, buffer, starts, np.zeros(_COUNT_MAX, np.uint64), np.zeros(_COUNT_MAX, np.uint16))
+
+
+class Unpacked(NamedTuple):
+    """Columns of n blocks with m items, as `SignedBlocks` takes them once its items have slots."""
+
+    number: I32
+    time_ms: I64
+    start: I64
+    negatives: I32
+    positives: I32
+    rows: F32  # [n, d]
+    items: U64  # [m]
+    coefs: F32  # [m] 0 where a block was not added
+
+
+@kernel
+def _count_items(buffer: U8, starts: I64, out: Unpacked) -> int:
+    """Fill in where the items of each block will stand, and return how many there are."""
+    total = 0
+    for k in range(starts.shape[0] - 1):
+        out.start[k] = total
+        if starts[k] < starts[k + 1]:
+            out.negatives[k] = as_int(get(buffer, starts[k] + 2, 2))
+            out.positives[k] = as_int(get(buffer, starts[k] + 4, 2))
+            total += out.negatives[k] + out.positives[k]
+    return total
+
+
+@kernel
+def _fill(buffer: U8, starts: I64, out: Unpacked) -> None:
+    """Fill the other columns."""
+    for k in range(starts.shape[0] - 1):
+        if starts[k] == starts[k + 1]:
+            continue
+        first, count = starts[k], out.negatives[k] + out.positives[k]
+        flags, width = buffer[first + 1], as_int(get(buffer, first + 6, 2))
+        out.time_ms[k], out.number[k] = as_int(get(buffer, first + 8, 8)), get_i32(buffer, first + 16)
+        at = first + ENTRY_BYTES
+        for d in range(width):
+            out.rows[k, d] = _get_f32(buffer, at + 4 * d)
+        at += 4 * width
+        for i in range(count):
+            out.items[out.start[k] + i] = get(buffer, at + 8 * i, 8)
+            if flags & _ADDED:
+                out.coefs[out.start[k] + i] = _get_f32(buffer, at + 8 * count + 4 * i)
+
+
+def unpack_blocks(data: bytes | U8, starts: I64, dim: int) -> Unpacked:
+    """Return blocks of any users as columns; one of no bytes is a block of no items."""
+    n = len(starts) - 1
+    buffer = pieces(data, starts, n)
+    refuse("block", *_first_fault(buffer, starts, dim, False))
+    zeros = np.zeros
+    out = Unpacked(
+        number=zeros(n, np.int32),
+        time_ms=zeros(n, np.int64),
+        start=zeros(n, np.int64),
+        negatives=zeros(n, np.int32),
+        positives=zeros(n, np.int32),
+        rows=line_zeros((n, dim), np.float32),
+        items=zeros(0, np.uint64),
+        coefs=zeros(0, np.float32),
+    )
+    count = _count_items(buffer, starts, out)
+    out = out._replace(items=zeros(count, np.uint64), coefs=zeros(count, np.float32))
+    _fill(buffer, starts, out)
+    return out

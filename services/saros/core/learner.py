@@ -23,7 +23,7 @@ from saros.core.scoring import PROGRESSIVE, scratch
 from saros.core.sessions import Feed, Pool, SessionRules, feed, no_pool
 from saros.core.settle import Blocks, Desk, settle
 from saros.core.step import StepRules, Work, step
-from saros.core.timeline import Closed, new_timeline, watch, widened
+from saros.core.timeline import ERASED, Closed, new_timeline, watch, widened
 from saros.core.users import FLAGS, OPEN, Users
 from saros.errors import LimitError
 
@@ -34,6 +34,7 @@ class Batch(NamedTuple):
     blocks: Blocks  # in the order the step did them; views that are good until the next batch
     counts: I64  # by `counts.NAMES`
     progressive: F64  # [decisions, 7] sums over blocks as they closed, before they were learned
+    erased: I32  # users that were erased
 
 
 class Learner:
@@ -178,7 +179,9 @@ class Learner:
             self._counts,
         )
         step(work)
-        return Batch(blocks, self._counts, progressive)
+        rows = self._closed.used[0]
+        erased = self._closed.user[:rows][self._closed.op[:rows] == ERASED]
+        return Batch(blocks, self._counts, progressive, erased)
 
     def _make_room(self, short: I64) -> None:
         """Grow what `settle` found too small for its next row."""

@@ -1,0 +1,166 @@
+"""A redo record: what one micro-batch of a partition did, to bytes and back.
+
+A record says what came out and never what is to be computed: blocks with their coefficients, users and partition as
+they are afterwards. So whoever folds it, on whatever machine, comes to the same bits, and whoever flushes it needs no
+learner.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from saros.core.codec import pack_partition
+from saros.core.codec_blocks import Unpacked, pack_blocks, unpack_blocks
+from saros.core.codec_users import pack_users
+from saros.core.gate import ITEMS_FULL
+from saros.core.jit import I32, I64, U8, U64
+from saros.core.learner import Batch, Learner
+from saros.core.settle import BOOKED, CLEARED, MOVE, RESET, Blocks
+from saros.core.users import CLOCK, COUNTED, NEW, NUMBER, UserArrays
+from saros.wire.operations import ledger_operations, user_operations
+from saros.wire.v1 import redo_pb2 as pb
+
+CLEAR, BOOK, DELETE = 1, 2, 4  # flags of a block
+ERASED, WAITING, ROW, UNSEEN = 1, 2, 4, 8  # flags of a user
+
+
+class Place(NamedTuple):
+    """Where a record stands: in which log, after which record, and which events it covers."""
+
+    log_id: int
+    nonce: int
+    parent: int
+    first: int
+    end: int
+
+
+def lows(users: UserArrays, slots: I32) -> I32:
+    """Return for each user the first block number in its window; entries below have left it."""
+    first: I32 = users.gate[slots, NUMBER] - users.gate[slots, COUNTED]
+    return first
+
+
+def pack_record(
+    place: Place, learner: Learner, batch: Batch, touched: I32, before: I32, names: dict[int, bytes], stats: pb.Stats
+) -> pb.Record:
+    """Return the record of a batch; `touched` are the users it touched, `before` their `lows` before it."""
+    record = pb.Record(
+        log_id=place.log_id,
+        nonce=place.nonce,
+        parent=place.parent,
+        first=place.first,
+        end=place.end,
+        blocks=_pack_blocks(batch.blocks, learner.users.arrays.keys),
+        users=_pack_users(learner, batch, touched, before),
+        partition=pb.Partition(state=pack_partition(learner.timeline, learner.gate)),
+        stats=stats,
+    )
+    if names:
+        record.names.key = np.fromiter(names, np.uint64, len(names)).tobytes()
+        record.names.text.extend(names.values())
+    return record
+
+
+def _pack_blocks(blocks: Blocks, keys: U64) -> pb.Blocks:
+    """Return the blocks that a fold or a ledger needs; the others closed, and that was all."""
+    cleared, booked = blocks.flags & CLEARED != 0, blocks.flags & BOOKED != 0
+    deleted = blocks.decision == ITEMS_FULL
+    filled = (blocks.sign != 0) | booked
+    which = np.flatnonzero(filled | cleared | deleted)
+    data, starts = pack_blocks(blocks, which[filled[which]])
+    length = np.zeros(len(which), np.uint32)
+    length[filled[which]] = np.diff(starts)
+    flags = CLEAR * cleared + BOOK * booked + DELETE * deleted
+    return pb.Blocks(
+        user=keys[blocks.user[which]].tobytes(),
+        number=blocks.number[which].tobytes(),
+        sign=blocks.sign[which].astype(np.int8).tobytes(),
+        flags=flags[which].astype(np.uint8).tobytes(),
+        length=length.tobytes(),
+        data=data.tobytes(),
+    )
+
+
+def _pack_users(learner: Learner, batch: Batch, touched: I32, before: I32) -> pb.Users:
+    """Return the users as they are now; one that nothing is known of is left out, unless it was erased."""
+    users, blocks = learner.users.arrays, batch.blocks
+    unseen = users.head[touched, CLOCK] == NEW
+    erased = np.isin(touched, batch.erased)
+    kept = ~unseen | erased
+    slots, unseen, erased, before = touched[kept], unseen[kept], erased[kept], before[kept]
+    moved = np.isin(slots, blocks.user[blocks.flags & (MOVE | RESET) != 0]) & ~unseen
+    waiting = learner.ledger.arrays.waiting[slots] > 0
+    data, starts = pack_users(users, slots, learner.session_rules)
+    now = lows(users, slots)
+    vested = np.stack([before, now], axis=1)
+    vested[now <= before] = 0
+    return pb.Users(
+        key=users.keys[slots].tobytes(),
+        flags=(ERASED * erased + WAITING * waiting + ROW * moved + UNSEEN * unseen).astype(np.uint8).tobytes(),
+        length=np.diff(starts).astype(np.uint32).tobytes(),
+        data=data.tobytes(),
+        rows=users.rows[slots[moved]].tobytes(),
+        vested=vested.astype(np.int32).tobytes() if vested.any() else b"",
+    )
+
+
+def read_redo(value: bytes) -> pb.Redo | None:
+    """Return a message of the redo topic, or None where it is nothing of ours."""
+    try:
+        return pb.Redo.FromString(value)
+    except DecodeError:
+        return None
+
+
+class Learned(NamedTuple):
+    """The blocks of a record, as columns."""
+
+    user: U64
+    sign: I32
+    flags: U8
+    length: I64
+    blocks: Unpacked
+
+
+def learned(record: pb.Record, dim: int) -> Learned:
+    """Return the blocks of a record; ValueError where it is damaged."""
+    packed = record.blocks
+    user, length = _column(packed.user, np.uint64), _column(packed.length, np.uint32).astype(np.int64)
+    sign, flags = _column(packed.sign, np.int8).astype(np.int32), _column(packed.flags, np.uint8)
+    if not len(user) == len(length) == len(sign) == len(flags) == len(packed.number) // 4:
+        raise ValueError("the columns of a record's blocks have different lengths")
+    return Learned(user, sign, flags, length, unpack_blocks(packed.data, bounds(length), dim))
+
+
+def bounds(lengths: NDArray[np.integer[Any]]) -> I64:
+    """Return the n + 1 places where pieces of these lengths meet."""
+    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+
+
+def _column(data: bytes, dtype: type[np.generic]) -> NDArray[Any]:
+    return np.frombuffer(bytearray(data), dtype)
+
+
+def operations(record: pb.Record, dim: int) -> bytes:
+    """Return what the store has to do for a record: see `saros.wire.operations`."""
+    blocks, users = record.blocks, record.users
+    key, flags = _column(users.key, np.uint64), _column(users.flags, np.uint8)
+    vested = _column(users.vested, np.int32) if users.vested else np.zeros(2 * len(key), np.int32)
+    erased, states = user_operations(
+        key,
+        flags,
+        bounds(_column(users.length, np.uint32)),
+        _column(users.data, np.uint8),
+        _column(users.rows, np.float32).reshape(-1, dim),
+        vested.reshape(-1, 2),
+    )
+    ledgers = ledger_operations(
+        _column(blocks.user, np.uint64),
+        _column(blocks.number, np.int32),
+        _column(blocks.flags, np.uint8),
+        bounds(_column(blocks.length, np.uint32)),
+        _column(blocks.data, np.uint8),
+    )
+    return b"".join([erased.tobytes(), ledgers.tobytes(), states.tobytes()])

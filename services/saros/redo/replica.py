@@ -1,0 +1,130 @@
+"""The fold of the log: which records count, and the item table they make.
+
+One class for whoever follows the log: trainer, API, audit. It reads each partition in order, judges every record, and
+folds the blocks of those that count into the item table, which is integers, so that partitions may interleave as they
+like. Rules are those of tests/model.
+
+Where it was booted from a store, shards were read at different times, each with the fences it had been folded to (its
+vector). A record is folded into the rows of a shard only if it lies above that shard's vector (rule 7).
+"""
+
+import numpy as np
+
+from saros.core.events import DAY_MS
+from saros.core.fold import SignedBlocks, fold_buckets, fold_rows
+from saros.core.items import Items
+from saros.core.jit import I32, I64, U64
+from saros.errors import LimitError, RefusedError
+from saros.redo.fence import Fence
+from saros.redo.genesis import Genesis
+from saros.redo.record import Learned, learned
+from saros.wire.v1 import redo_pb2 as pb
+
+
+class Replica:
+    """The item table of a model, and how far it has followed each partition of the log."""
+
+    def __init__(self, genesis: Genesis, items: Items) -> None:
+        self.genesis, self.items = genesis, items
+        self.fences = genesis.starts()
+        self.names: dict[int, bytes] = {}
+        # Of each shard and partition, the redo offset up to which the rows that were read contain the log.
+        self._boot = np.full((genesis.shards, genesis.partitions), -1, np.int64)
+        self._vectors = [genesis.starts() for _ in range(genesis.shards)]
+
+    def boot(self, vectors: list[list[Fence]]) -> None:
+        """Begin where the shards, whose rows stand in the table, were: each partition at the lowest of its fences."""
+        self._vectors = vectors
+        self._boot = np.array([[fence.offset for fence in vector] for vector in vectors], np.int64)
+        lowest = self._boot.argmin(axis=0)
+        self.fences = [vectors[shard][partition] for partition, shard in enumerate(lowest.tolist())]
+        self._check_vectors()
+
+    @property
+    def caught_up(self) -> bool:
+        """True if every partition has been followed past all that the shards contained (rule 12)."""
+        return all(fence.offset >= high for fence, high in zip(self.fences, self._boot.max(axis=0), strict=True))
+
+    def judge(self, partition: int, offset: int, record: pb.Record | None) -> bool:
+        """Move the fence of a partition past one message; True if it is a record that counts (rules 1, 2, 4)."""
+        fence = self.fences[partition]
+        counts = (
+            record is not None
+            and record.log_id == self.genesis.log_id
+            and record.first == fence.next
+            and record.parent == fence.nonce
+            and record.end > record.first
+        )
+        if counts:
+            assert record is not None
+            self.fences[partition] = Fence(offset, record.end, record.nonce)
+        else:
+            self.fences[partition] = fence._replace(offset=offset)
+        self._check_vectors(partition)
+        return counts
+
+    def _check_vectors(self, partition: int | None = None) -> None:
+        """Refuse a log in which another record counts than in the one that a shard was folded from."""
+        for p in range(self.genesis.partitions) if partition is None else [partition]:
+            fence = self.fences[p]
+            for shard in np.flatnonzero(self._boot[:, p] == fence.offset).tolist():
+                if self._vectors[shard][p] != fence:
+                    raise RefusedError(
+                        f"shard {shard} was folded from another log: at offset {fence.offset} of redo partition {p} it "
+                        f"has record {self._vectors[shard][p].nonce:x}, the log has {fence.nonce:x}",
+                        "restore a snapshot, or keep the rows and begin a new log with `saros rebase`",
+                    )
+
+    def fold(self, partition: int, offset: int, record: pb.Record) -> Learned:
+        """Fold a record that counts; return its blocks."""
+        found = learned(record, self.genesis.rows.dim)
+        blocks = self.signed(found, self._above(partition, offset, found.blocks.items))
+        fold_rows(self.items.arrays, blocks, 1)
+        self.confirm(record, blocks)
+        return found
+
+    def signed(self, found: Learned, above: I64 | None = None) -> SignedBlocks:
+        """Return blocks as a fold takes them, their items in slots; of `above` only these items, if given."""
+        parts = found.blocks
+        day = (parts.time_ms // DAY_MS).astype(np.int32)
+        items, coefs, start = parts.items, parts.coefs, parts.start
+        negatives, positives = parts.negatives, parts.positives
+        if above is not None:
+            # Blocks without the items of the shards that have them already.
+            kept = np.zeros(len(items) + 1, np.int64)
+            kept[above + 1] = 1
+            total = np.cumsum(kept)
+            middle, end = start + negatives, start + negatives + positives
+            items, coefs = items[above], coefs[above]
+            start, negatives, positives = (
+                total[start],
+                (total[middle] - total[start]).astype(np.int32),
+                (total[end] - total[middle]).astype(np.int32),
+            )
+        slots = self._slots(items, np.repeat(found.sign, negatives + positives))
+        return SignedBlocks(found.sign, day, start, negatives, positives, parts.rows, slots, coefs)
+
+    def confirm(self, record: pb.Record, blocks: SignedBlocks) -> None:
+        """Fold what belongs to records that count only: the daily buckets, and the texts of items."""
+        fold_buckets(self.items.arrays, blocks)
+        keys = np.frombuffer(record.names.key, np.uint64)
+        self.names.update(zip(keys.tolist(), record.names.text, strict=True))
+
+    def _above(self, partition: int, offset: int, items: U64) -> I64 | None:
+        """Return which items lie in shards that do not contain this record yet; None: all."""
+        boot = self._boot[:, partition]
+        if (boot < offset).all():
+            return None
+        shard = (items % np.uint64(self.genesis.shards)).astype(np.int64)
+        return np.flatnonzero(boot[shard] < offset)
+
+    def _slots(self, items: U64, sign: I32) -> I32:
+        """Return the slots of items; those of blocks that were not added need none."""
+        slots = np.full(len(items), -1, np.int32)
+        signed = np.flatnonzero(sign)
+        slots[signed] = self.items.intern(items[signed])
+        if (slots[signed] < 0).any():
+            raise LimitError(
+                f"the log has more than {self.items.limit} items; raise SAROS_MODEL__ITEMS_MAX to what its trainer has"
+            )
+        return slots

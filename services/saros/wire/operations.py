@@ -1,0 +1,98 @@
+"""What a store has to do for a record, as one buffer of operations: the store's script walks it once.
+
+Little-endian, each begins with its code u8 and the user's key u64:
+
+    1 SET    u32 length, value     the user: u8 flags (1: a row follows, 2: has blocks that wait), row f32[d], state
+    2 PUT    i32 number, u32 length, bytes    a block of its ledger
+    3 DROP   i32 number            that block is gone
+    4 CLEAR                        the whole ledger is gone
+    5 ERASE                        all that is known of the user is gone
+    6 KEEP   u32 length, value     as SET, without a row: the one that is there stays
+
+The order is that of the events: erasing comes first, ledgers change in the order of their blocks, users come last.
+"""
+
+import numpy as np
+
+from saros.core.codec import put
+from saros.core.jit import F32, I32, I64, U8, U64, kernel
+
+SET, PUT, DROP, CLEAR, ERASE, KEEP = 1, 2, 3, 4, 5, 6
+HAS_ROW, HAS_WAITING = 1, 2  # flags of a user's value
+_CLEAR, _BOOK, _DELETE = 1, 2, 4  # flags of a record's blocks
+_ERASED, _WAITING, _ROW, _UNSEEN = 1, 2, 4, 8  # flags of a record's users
+
+
+@kernel
+def _begin(out: U8, at: int, code: int, user: np.uint64) -> int:
+    return put(out, put(out, at, np.uint64(code), 1), user, 8)
+
+
+@kernel
+def _copy(out: U8, at: int, data: U8, first: int, end: int) -> int:
+    for k in range(first, end):
+        out[at + k - first] = data[k]
+    return at + end - first
+
+
+@kernel
+def _write_blocks(out: U8, at: int, user: U64, number: I32, flags: U8, starts: I64, data: U8) -> int:
+    """Write what becomes of ledgers; return the place behind it."""
+    for b in range(user.shape[0]):
+        if flags[b] & _CLEAR:
+            at = _begin(out, at, CLEAR, user[b])
+        if flags[b] & _BOOK:
+            at = put(out, _begin(out, at, PUT, user[b]), np.uint64(np.uint32(number[b])), 4)
+            at = put(out, at, np.uint64(starts[b + 1] - starts[b]), 4)
+            at = _copy(out, at, data, starts[b], starts[b + 1])
+        elif flags[b] & _DELETE:
+            at = put(out, _begin(out, at, DROP, user[b]), np.uint64(np.uint32(number[b])), 4)
+    return at
+
+
+@kernel
+def _write_users(out: U8, at: int, user: U64, flags: U8, starts: I64, data: U8, rows: F32, vested: I32) -> int:
+    """Write users as they are now; return the place behind it."""
+    row = 0
+    for u in range(user.shape[0]):
+        for number in range(vested[u, 0], vested[u, 1]):
+            at = put(out, _begin(out, at, DROP, user[u]), np.uint64(number), 4)
+        if flags[u] & _UNSEEN:
+            continue
+        has_row, length = flags[u] & _ROW != 0, starts[u + 1] - starts[u]
+        at = _begin(out, at, SET if has_row else KEEP, user[u])
+        at = put(out, at, np.uint64(1 + length + (4 * rows.shape[1] if has_row else 0)), 4)
+        value = (HAS_ROW if has_row else 0) | (HAS_WAITING if flags[u] & _WAITING else 0)
+        at = put(out, at, np.uint64(value), 1)
+        if has_row:
+            for d in range(rows.shape[1]):
+                at = put(out, at, np.uint64(np.float32(rows[row, d]).view(np.uint32)), 4)
+            row += 1
+        at = _copy(out, at, data, starts[u], starts[u + 1])
+    return at
+
+
+@kernel
+def _write_erased(out: U8, at: int, user: U64, flags: U8) -> int:
+    for u in range(user.shape[0]):
+        if flags[u] & _ERASED:
+            at = _begin(out, at, ERASE, user[u])
+    return at
+
+
+def ledger_operations(user: U64, number: I32, flags: U8, starts: I64, data: U8) -> U8:
+    """Return what becomes of ledgers with these blocks, which stand in `data` from starts[b] to starts[b + 1]."""
+    sizes = 9 * (flags & _CLEAR != 0) + (17 + np.diff(starts)) * (flags & _BOOK != 0) + 13 * (flags & _DELETE != 0)
+    out = np.empty(int(sizes.sum()), np.uint8)
+    end = _write_blocks(out, 0, user, number, flags, starts, data)
+    return out[:end]
+
+
+def user_operations(user: U64, flags: U8, starts: I64, data: U8, rows: F32, vested: I32) -> tuple[U8, U8]:
+    """Return what is erased, and users as they are now; those with a row have it in `rows`, in order."""
+    erased = np.empty(9 * int((flags & _ERASED != 0).sum()), np.uint8)
+    _write_erased(erased, 0, user, flags)
+    sizes = 14 + np.diff(starts) + 4 * rows.shape[1] * (flags & _ROW != 0) + 13 * (vested[:, 1] - vested[:, 0])
+    out = np.empty(int(sizes.sum()), np.uint8)
+    end = _write_users(out, 0, user, flags, starts, data, rows, vested)
+    return erased, out[:end]

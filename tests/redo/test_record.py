@@ -1,0 +1,221 @@
+"""Records carry all: a store that knows nothing else lets another learner go on to the bit, and a replica that knows
+nothing else has the same item table."""
+
+import struct
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saros.core import codec
+from saros.core.codec_blocks import unpack_ledger
+from saros.core.items import Items
+from saros.core.jit import U64
+from saros.core.learner import Learner
+from saros.core.rows import live_rows
+from saros.errors import RefusedError
+from saros.redo.fence import Fence, pack_vector, unpack_fence, unpack_vector
+from saros.redo.genesis import Genesis, genesis_of
+from saros.redo.record import Place, lows, operations, pack_record, read_redo
+from saros.redo.replica import Replica
+from saros.wire.v1 import redo_pb2 as pb
+from tests.core.test_codec import DIM, make_learner, picture, placed, some_events
+
+LOG_ID, SHARDS = 7, 3
+GENESIS = Genesis(LOG_ID, bytes(16), live_rows(DIM), 2, SHARDS, "", (0, 40))
+
+
+class Store:
+    """What a store holds of one partition: the operations, done one by one."""
+
+    def __init__(self) -> None:
+        self.users: dict[int, tuple[int, bytes, bytes]] = {}  # flags, row, state
+        self.ledgers: dict[int, dict[int, bytes]] = {}
+
+    def do(self, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            code, key = struct.unpack_from("<BQ", data, at)
+            at += 9
+            if code in (1, 6):
+                (length,) = struct.unpack_from("<I", data, at)
+                value = data[at + 4 : at + 4 + length]
+                at += 4 + length
+                flags, row = value[0], self.users[key][1] if key in self.users else b""
+                assert (flags & 1) == (code == 1)
+                if code == 1:
+                    row, value = value[1 : 1 + 4 * DIM], value[4 * DIM :]
+                self.users[key] = flags, row, value[1:]
+            elif code == 2:
+                number, length = struct.unpack_from("<iI", data, at)
+                self.ledgers.setdefault(key, {})[number] = data[at + 8 : at + 8 + length]
+                at += 8 + length
+            elif code == 3:
+                (number,) = struct.unpack_from("<i", data, at)
+                self.ledgers.get(key, {}).pop(number, None)
+                at += 4
+            else:
+                assert code in (4, 5)
+                self.ledgers.pop(key, None)
+                if code == 5:
+                    self.users.pop(key, None)
+
+    def load(self, learner: Learner, keys: U64) -> None:
+        slots = learner.intern(keys)
+        for key, slot in zip(keys.tolist(), slots, strict=True):
+            if key in self.users:
+                flags, row, state = self.users[key]
+                rows = np.frombuffer(row, np.float32)[None] if row else learner.users.arrays.rows[slot][None]
+                learner.restore(slot[None], state, np.array([0, len(state)]), rows)
+                waiting = [data for data in self.ledgers.get(key, {}).values() if not data[1] & 1]
+                assert bool(waiting) <= bool(flags & 2), "who has blocks that wait is marked"
+                self.load_ledger(learner, key, int(slot), added=False)
+
+    def load_ledger(self, learner: Learner, key: int, slot: int, added: bool = True) -> None:
+        blocks = [data for _, data in sorted(self.ledgers.get(key, {}).items()) if added or not data[1] & 1]
+        unpack_ledger(learner.ledger, slot, b"".join(blocks), np.cumsum([0, *map(len, blocks)]))
+
+
+def learned_records(seed: int, mode: str, low: int, bounds: list[int]) -> tuple[list[pb.Record], Learner, Learner]:
+    """Learn in batches by learners that know only the store; return records, the last learner and one that knew all."""
+    users, events = some_events(seed, bounds[-1])
+    whole = make_learner(Items(live_rows(DIM), 32), mode, "click", low, keep=True)
+    slots = whole.intern(users)
+    store, items, records = Store(), Items(live_rows(DIM), 32), list[pb.Record]()
+    for number, (first, end) in enumerate(pairwise(bounds)):
+        batch = events.cut(first, end)
+        whole.accept(whole.learn(placed(batch, slots)))
+        learner = make_learner(items, mode, "click", low, keep=False)
+        if records:
+            codec.unpack_partition(records[-1].partition.state, learner.timeline, learner.gate)
+        wanted = np.unique(users[batch.user[batch.user >= 0]])
+        store.load(learner, wanted)
+        touched = learner.intern(wanted)
+        before = lows(learner.users.arrays, touched)
+        known = learner.intern(users)
+        for slot in learner.open(placed(batch, known)):
+            store.load_ledger(learner, int(learner.users.arrays.keys[slot]), int(slot))
+        done = learner.close()
+        learner.accept(done)
+        place = Place(LOG_ID, 100 + number, 99 + number if number else 0, first, end)
+        record = pack_record(place, learner, done, touched, before, {}, pb.Stats())
+        message = read_redo(pb.Redo(record=record).SerializeToString())
+        assert message is not None
+        assert message.record == record
+        records.append(message.record)
+        store.do(operations(record, DIM))
+    last = make_learner(items, mode, "click", low, keep=False)
+    codec.unpack_partition(records[-1].partition.state, last.timeline, last.gate)
+    store.load(last, users)
+    assert picture(last, users) == picture(whole, users)
+    gone = {key for key in users.tolist() if key not in store.users}
+    assert not any(store.ledgers.get(key) for key in gone), "who is erased has no ledger"
+    return records, last, whole
+
+
+def table_of(items: Items, day: int = 0) -> list[object]:
+    order = items.table.slots()[np.argsort(items.table.keys[items.table.slots()])]
+    return [items.table.keys[order].tolist(), *(column[order].tobytes() for column in items.arrays[:5]),
+            items.arrays.totals.tolist()]  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**32),
+    mode=st.sampled_from(["immediate", "shadow"]),
+    low=st.sampled_from([1, 3]),
+    cuts=st.lists(st.integers(1, 299), max_size=8),
+)
+def test_store_and_replica_need_nothing_but_the_records(seed: int, mode: str, low: int, cuts: list[int]) -> None:
+    records, last, whole = learned_records(seed, mode, low, sorted({0, 300, *cuts}))
+    replica = Replica(GENESIS, Items(live_rows(DIM), 32))
+    for offset, record in enumerate(records):
+        assert replica.judge(0, offset, record)
+        replica.fold(0, offset, record)
+    assert table_of(replica.items)[:3] == table_of(last.items)[:3] == table_of(whole.items)[:3]
+    assert replica.items.arrays.totals.tolist() == whole.items.arrays.totals.tolist()
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32), reached=st.lists(st.integers(-1, 5), min_size=SHARDS, max_size=SHARDS))
+def test_shards_read_at_different_times_come_to_the_same_table(seed: int, reached: list[int]) -> None:
+    records, _, _ = learned_records(seed, "immediate", 1, [0, 60, 90, 150, 200, 260, 300])
+    follow = Replica(GENESIS, Items(live_rows(DIM), 32))
+    at: list[Fence] = [GENESIS.start(0)]
+    tables: list[dict[int, list[bytes]]] = []
+
+    def rows(items: Items) -> dict[int, list[bytes]]:
+        return {int(items.table.keys[s]): [column[s].tobytes() for column in items.arrays[:5]]
+                for s in items.table.slots()}  # fmt: skip
+
+    tables.append(rows(follow.items))
+    for offset, record in enumerate(records):
+        follow.judge(0, offset, record)
+        follow.fold(0, offset, record)
+        at.append(follow.fences[0])
+        tables.append(rows(follow.items))
+    booted = Replica(GENESIS, Items(live_rows(DIM), 32))
+    for shard, offset in enumerate(reached):
+        own = {key: row for key, row in tables[offset + 1].items() if key % SHARDS == shard}
+        slots = booted.items.intern(np.array(list(own), np.uint64))
+        for slot, row in zip(slots, own.values(), strict=True):
+            for column, data in zip(booted.items.arrays[:5], row, strict=True):
+                column[slot] = np.frombuffer(data, np.int32)
+    counters = booted.items.arrays.counters
+    booted.items.arrays.totals[:] = counters[:, :2].sum(axis=0)
+    booted.boot([[at[offset + 1], GENESIS.start(1)] for offset in reached])
+    assert booted.fences[0] == at[min(reached) + 1]
+    for offset in range(min(reached) + 1, len(records)):
+        assert booted.caught_up == (offset > max(reached))
+        assert booted.judge(0, offset, records[offset])
+        booted.fold(0, offset, records[offset])
+    assert rows(booted.items) == tables[-1]
+    assert booted.items.arrays.totals.tolist() == follow.items.arrays.totals.tolist()
+
+
+def record(first: int, end: int, nonce: int, parent: int, log_id: int = LOG_ID) -> pb.Record:
+    return pb.Record(log_id=log_id, nonce=nonce, parent=parent, first=first, end=end)
+
+
+def test_the_first_wins_and_all_others_are_ignored() -> None:
+    replica = Replica(GENESIS, Items(live_rows(DIM), 32))
+    told = [
+        (record(40, 50, 1, 0, log_id=8), False, "another log"),
+        (record(0, 50, 1, 0), False, "another place"),
+        (None, False, "nothing of ours"),
+        (record(40, 40, 1, 0), False, "no events"),
+        (record(40, 50, 1, 0), True, "the first"),
+        (record(40, 55, 2, 0), False, "a late one for the same events"),
+        (record(50, 60, 3, 2), False, "computed on one that lost"),
+        (record(50, 60, 4, 1), True, "the second"),
+        (record(50, 60, 4, 1), False, "twice"),
+    ]
+    for offset, (message, counts, why) in enumerate(told):
+        assert replica.judge(1, offset, message) == counts, why
+    assert replica.fences == [Fence(-1, 0, 0), Fence(8, 60, 4)]
+
+
+def test_a_shard_from_another_log_is_refused() -> None:
+    vectors = [GENESIS.starts() for _ in range(SHARDS)]
+    vectors[1][0] = Fence(0, 10, 77)
+    replica = Replica(GENESIS, Items(live_rows(DIM), 32))
+    replica.boot(vectors)
+    with pytest.raises(RefusedError, match="shard 1 was folded from another log"):
+        replica.judge(0, 0, record(0, 10, 78, 0))
+    again = Replica(GENESIS, Items(live_rows(DIM), 32))
+    again.boot(vectors)
+    assert again.judge(0, 0, record(0, 10, 77, 0))
+    assert again.caught_up
+
+
+def test_fences_and_genesis_through_bytes() -> None:
+    fences = [Fence(-1, 0, 0), Fence(2**40, 2**41, 2**64 - 1)]
+    assert unpack_vector(pack_vector(fences), 2) == fences
+    assert unpack_fence(fences[1].pack() + b"more") == fences[1]
+    with pytest.raises(ValueError, match="has not 3 fences"):
+        unpack_vector(pack_vector(fences), 3)
+    assert genesis_of(GENESIS.message()) == GENESIS
+    with pytest.raises(RefusedError, match="format version 2"):
+        genesis_of(pb.Genesis(version=2))
