@@ -1,5 +1,5 @@
-"""For all tests: hypothesis measures no time, as the first example of a test may compile a kernel; and a Kafka broker,
-which starts when the first test asks for it (see tests/broker.py)."""
+"""For all tests: hypothesis measures no time, as the first example of a test may compile a kernel; a Kafka broker
+and a store, which start when the first test asks for them (see tests/broker.py and tests/store.py)."""
 
 import re
 from collections.abc import Iterator
@@ -9,11 +9,13 @@ import pytest
 from hypothesis import settings
 
 from tests.broker import Broker, start_broker
+from tests.store import StoreServer, start_cluster, start_store
 
 settings.register_profile("saros", deadline=None)
 settings.load_profile("saros")
 
 BROKER = pytest.StashKey[Broker]()
+STORE = pytest.StashKey[StoreServer]()
 NEEDS_REAL = "needs a real Kafka broker"
 
 
@@ -45,6 +47,27 @@ def group(request: pytest.FixtureRequest) -> str:
     return _unique(request)
 
 
+@pytest.fixture(scope="session")
+def store_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    """The store of this run, one server."""
+    with start_store(tmp_path_factory.mktemp("store")) as running:
+        request.config.stash[STORE] = running
+        yield running
+
+
+@pytest.fixture(scope="session")
+def store_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
+    """A store that is a cluster of three servers."""
+    with start_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def model_name() -> str:
+    """The name of a model that no other test has."""
+    return f"m{uuid4().hex[:12]}"
+
+
 def _unique(request: pytest.FixtureRequest) -> str:
     # Kafka takes names of up to 249 characters out of a small set.
     name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")
@@ -52,7 +75,12 @@ def _unique(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say which broker the tests had, and what could not be tested with it."""
+    """Say which broker and which store the tests had, and what could not be tested with them."""
+    store = config.stash.get(STORE, None)
+    if store is not None:
+        note = f" ({store.note})" if store.note else ""
+        # Of a store that was given, the URL may hold a password.
+        terminalreporter.write_line(f"store: {store.kind}{'' if store.kind == 'given' else ', ' + store.url}{note}")
     running = config.stash.get(BROKER, None)
     if running is None:
         return

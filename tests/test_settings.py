@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from saros.adapters.kafka import Cluster
+from saros.adapters.redis import Address
 from saros.core.gate import MODES, GateRules
 from saros.core.sessions import RULE_ALGORITHM, SessionRules
 from saros.core.step import live_step, paper_step
@@ -56,6 +57,18 @@ DEFAULTS = {
     "SAROS_KAFKA__REPLICATION": 0,
     "SAROS_KAFKA__CREATE_TOPICS": True,
     "SAROS_KAFKA__STOP_AT_GAP": False,
+    "SAROS_REDIS__URL": "",
+    "SAROS_REDIS__USERNAME": "",
+    "SAROS_REDIS__PASSWORD": "",
+    "SAROS_REDIS__CA_FILE": "",
+    "SAROS_REDIS__CERT_FILE": "",
+    "SAROS_REDIS__KEY_FILE": "",
+    "SAROS_REDIS__TIMEOUT_S": 5.0,
+    "SAROS_REDIS__RETRIES": 3,
+    "SAROS_TRAINER__START": "earliest",
+    "SAROS_TRAINER__INSTANCE": "",
+    "SAROS_TRAINER__POLL_MESSAGES": 4000,
+    "SAROS_TRAINER__METRICS_PORT": 0,
 }
 
 # variable: (least allowed, next below, most allowed, next above)
@@ -87,6 +100,10 @@ LIMITS = {
     "SAROS_STEP__LR": ("1e-9", "0", "10", "10.1"),
     "SAROS_KAFKA__PARTITIONS": ("1", "0", "1024", "1025"),
     "SAROS_KAFKA__REPLICATION": ("0", "-1", "10", "11"),
+    "SAROS_REDIS__TIMEOUT_S": ("0.1", "0.09", "60", "61"),
+    "SAROS_REDIS__RETRIES": ("0", "-1", "20", "21"),
+    "SAROS_TRAINER__POLL_MESSAGES": ("1", "0", "100000", "100001"),
+    "SAROS_TRAINER__METRICS_PORT": ("0", "-1", "65535", "65536"),
 }
 
 
@@ -398,3 +415,25 @@ def test_options_of_kafka_are_passed_on_and_never_shown() -> None:
         [line] = complaints({"SAROS_KAFKA__OPTIONS": wrong})
         assert line.startswith("SAROS_KAFKA__OPTIONS=<hidden> is not understood: give a JSON object")
         assert "hunter2" not in line
+
+
+def test_the_address_of_the_store_is_passed_on_and_its_password_never_shown() -> None:
+    assert load({}).redis.address() == Address("")
+    settings = load(
+        {
+            "SAROS_REDIS__URL": "rediss://ann:hunter2@one:6379/0?password=hunter2",
+            "SAROS_REDIS__USERNAME": "bob",
+            "SAROS_REDIS__PASSWORD": "hunter3",
+            "SAROS_REDIS__CA_FILE": "ca",
+            "SAROS_REDIS__CERT_FILE": "cert",
+            "SAROS_REDIS__KEY_FILE": "key",
+            "SAROS_REDIS__TIMEOUT_S": "2",
+            "SAROS_REDIS__RETRIES": "1",
+        }
+    )
+    url = "rediss://ann:hunter2@one:6379/0?password=hunter2"
+    address = settings.redis.address()
+    assert address == Address(url, "bob", "hunter3", "ca", "cert", "key", 2.0, 1)
+    assert "hunter" not in repr(settings) + str(describe(settings)) + repr(address)
+    assert value_of("SAROS_REDIS__URL", {"SAROS_REDIS__URL": url}) == "rediss://***@one:6379/0"
+    assert value_of("SAROS_REDIS__URL", {"SAROS_REDIS__URL": "redis://one:6379"}) == "redis://one:6379"

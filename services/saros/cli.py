@@ -31,6 +31,7 @@ from saros.environment import Setting, describe
 from saros.errors import InputError, SarosError
 from saros.lab import commands as lab
 from saros.lab import topics
+from saros.trainer import commands as trainer
 
 app = typer.Typer(
     add_completion=False,
@@ -95,12 +96,14 @@ def warm(as_json: Json = False) -> None:
     from saros.core.warm import STAGES
     from saros.core.warm import warm as compile_core
     from saros.wire.decode import warm as compile_decoder
+    from saros.wire.operations import warm as compile_operations
 
     start, stages = time.perf_counter(), len(STAGES) + 1
     with progress("compiling kernels", total=stages) as done:
         for _ in compile_core():
             done(1)
         compile_decoder()
+        compile_operations()
         done(1)
     seconds, place = round(time.perf_counter() - start, 3), os.environ["NUMBA_CACHE_DIR"]
     if as_json:
@@ -111,6 +114,7 @@ def warm(as_json: Json = False) -> None:
 
 app.add_typer(lab.app)
 app.add_typer(topics.app)
+app.add_typer(trainer.app)
 
 
 def _print_json(lines: list[Setting]) -> None:

@@ -5,7 +5,8 @@ SarosError
 │   ├── SettingsError   one or more settings are wrong, each of them named
 │   └── RefusedError    log, store or settings are not those of the model: nothing is guessed
 ├── LimitError          a limit was reached: nothing is wrong with the input, there is no room for it
-└── BrokerError         Kafka is away, or refuses: nothing is lost, and trying again may help
+├── BrokerError         Kafka is away, or refuses: nothing is lost, and trying again may help
+└── StoreError          Redis is away, or refuses: nothing is lost, and trying again may help
 
 This module imports nothing of Saros, so that everything may import it.
 """
@@ -67,3 +68,7 @@ class LimitError(SarosError):
 
 class BrokerError(SarosError):
     """Kafka is away, or refuses. The message says what was tried, and what the broker said."""
+
+
+class StoreError(SarosError):
+    """Redis is away, or refuses. The message says what the store said, or what it holds and should not."""

@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -20,6 +29,7 @@ from saros.environment import Allowed, read
 # The core is imported where it is needed: numba takes its time, and `saros config` has no use for it.
 if TYPE_CHECKING:
     from saros.adapters.kafka import Cluster
+    from saros.adapters.redis import Address
     from saros.core.gate import GateRules
     from saros.core.sessions import SessionRules
     from saros.core.step import StepRules
@@ -298,6 +308,67 @@ class KafkaSettings(_Concern):
         return Cluster(self.bootstrap, json.loads(self.options.get_secret_value()))
 
 
+def _without_password(url: str) -> str:
+    return re.sub("//.*@", "//***@", url).partition("?")[0]
+
+
+class RedisSettings(_Concern):
+    """Redis: where the store is."""
+
+    url: Annotated[
+        str,
+        Field(repr=False, description="Where the store is; empty = the embedded store. A password in it is not shown"),
+        PlainSerializer(_without_password, when_used="json"),
+        Allowed("a URL such as redis://host:6379, rediss://host:6379 (TLS) or unix:///path; any node of a cluster"),
+    ] = ""
+    username: Annotated[str, Field(description="User that the store knows us as; empty = its default user")] = ""
+    password: Annotated[SecretStr, Field(description="Password of that user; never shown")] = SecretStr("")
+    ca_file: Annotated[
+        str, Field(description="PEM file of the authorities that may vouch for the store; empty = the system's")
+    ] = ""
+    cert_file: Annotated[str, Field(description="PEM file of the certificate we show the store; empty = none")] = ""
+    key_file: Annotated[str, Field(description="PEM file of that certificate's key; empty = it is in there")] = ""
+    timeout_s: Annotated[
+        float, Field(ge=0.1, le=60, description="Seconds to wait for a connection, and for an answer")
+    ] = 5.0
+    retries: Annotated[
+        int, Field(ge=0, le=20, description="How often a call that failed in passing is tried again")
+    ] = 3
+
+    def address(self) -> "Address":
+        """Return where the store is, as the adapter takes it."""
+        from saros.adapters.redis import Address
+
+        return Address(
+            self.url,
+            self.username,
+            self.password.get_secret_value(),
+            self.ca_file,
+            self.cert_file,
+            self.key_file,
+            self.timeout_s,
+            self.retries,
+        )
+
+
+class TrainerSettings(_Concern):
+    """Trainer: how events are consumed."""
+
+    start: Annotated[
+        Literal["earliest", "latest"],
+        Field(description="Where a new model begins: with the oldest events, or the next"),
+    ] = "earliest"
+    instance: Annotated[
+        str,
+        Field(
+            pattern=r"^[a-zA-Z0-9._-]{0,200}$",
+            description="A name that stays over a restart: partitions then stay with it; empty = none",
+        ),
+    ] = ""
+    poll_messages: Annotated[int, Field(ge=1, le=100_000, description="Most messages that are taken at once")] = 4000
+    metrics_port: Annotated[int, Field(ge=0, le=65535, description="Port of /metrics; 0 = none")] = 0
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Build it with `load`; the constructor itself reads no environment."""
 
@@ -308,6 +379,8 @@ class Settings(BaseSettings):
     gate: GateSettings = GateSettings()
     step: StepSettings = StepSettings()
     kafka: KafkaSettings = KafkaSettings()
+    redis: RedisSettings = RedisSettings()
+    trainer: TrainerSettings = TrainerSettings()
 
     @model_validator(mode="after")
     def _held_blocks_are_released(self) -> Self:

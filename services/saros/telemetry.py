@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter, Gauge, Histogram
 
 _LOG = logging.getLogger("saros")
 _LOG.addHandler(logging.NullHandler())
@@ -24,6 +24,22 @@ KAFKA_LAG = Gauge(
 KAFKA_QUEUED = Gauge("saros_kafka_queued_messages", "Messages that wait in a client.", ["client"])
 KAFKA_ROUND_TRIP = Gauge("saros_kafka_round_trip_seconds", "Time a broker takes to answer, p99.", ["client", "broker"])
 KAFKA_REBALANCES = Gauge("saros_kafka_rebalances", "Times the group's partitions were shared out anew.")
+
+MISMATCHES = Counter("saros_cas_mismatches", "Writes that found another fence in the store.", ["kind"])
+REPAIRS = Counter("saros_rollbacks_repaired", "Times the store had forgotten, and was written again.", ["kind"])
+FOREIGN = Counter("saros_foreign_records", "Records of others that counted in a partition we own.")
+REJECTED = Counter("saros_records_rejected", "Records of ours that did not count.")
+RECORDS = Counter("saros_records", "Records of ours that counted.")
+REDO_BYTES = Counter("saros_redo_bytes", "Bytes written to the redo topic.")
+EVENTS = Counter("saros_events", "Events that were learned from, and what became of them.", ["what"])
+MESSAGES = Counter("saros_messages", "Messages of the events' topic that were consumed.")
+FLUSH_SECONDS = Histogram(
+    "saros_flush_seconds", "Time that writing to the store takes.", ["kind"],
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
+)  # fmt: skip
+BATCH_EVENTS = Histogram(
+    "saros_batch_events", "Events of a micro-batch.", buckets=(1, 10, 100, 500, 1000, 2000, 4000, 8000, 16000)
+)
 
 
 def log(what: str, level: int = logging.INFO, **fields: Any) -> None:

@@ -76,7 +76,7 @@ def test_poison_between_good_events(real_broker: Broker, names: tuple[str, str],
     while reached.get(HOME, 0) < 3 * len(BAD):
         assert time.monotonic() < until
         taken = source.take(5, 0.2)
-        rows = taken.rows(HOME)
+        rows = taken.rows(taken.of(HOME))
         whole = taken.buffer.tobytes()
         for k in (k for row in rows for k in range(taken.decoded.start[row], taken.decoded.start[row + 1])):
             items.append(whole[taken.decoded.item_first[k] : taken.decoded.item_end[k]].decode())
@@ -120,7 +120,7 @@ def test_the_core_takes_what_comes_in(real_broker: Broker, names: tuple[str, str
     kinds: list[int] = []
     for _ in range(100):
         taken = source.take(10, 0.2)
-        events = taken.events(HOME, learner)
+        events = taken.events(taken.rows(taken.of(HOME)), learner)
         kinds += events.kind.tolist()
         if len(events.user):
             found.append(taken)

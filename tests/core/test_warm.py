@@ -13,7 +13,7 @@ SCRIPT = """
 import importlib, json, pathlib, sys
 import numpy as np
 import saros.core
-from saros.core import codec, codec_blocks, codec_users, fold, ranking
+from saros.core import codec, codec_blocks, codec_items, codec_users, fold, ranking
 from saros.core.warm import warm
 
 def signatures():
@@ -56,6 +56,9 @@ for mode in MODES.values():
         added = np.flatnonzero(batch.blocks.sign > 0)[:1]
         blocks, offsets = codec_blocks.pack_blocks(batch.blocks, added)
         codec_blocks.unpack_ledger(learner.ledger, 0, blocks.tobytes(), offsets)
+        codec_blocks.unpack_blocks(blocks.tobytes(), offsets, 5)
+        values = codec_items.pack_items(items, items.table.slots())
+        codec_items.unpack_items(Items(items.rules, 5000), items.table.keys[items.table.slots()], values)
 ranking.rank(rng.random(9).astype(np.float32), rng.random(9) < 0.5, np.array([0, 4, 9]))
 
 new = {name: count for name, count in signatures().items() if count > before[name]}

@@ -20,6 +20,7 @@ from saros.redo.fence import Fence, pack_vector, unpack_fence, unpack_vector
 from saros.redo.genesis import Genesis, genesis_of
 from saros.redo.record import Place, lows, operations, pack_record, read_redo
 from saros.redo.replica import Replica
+from saros.wire.operations import StoredUser, read_user
 from saros.wire.v1 import redo_pb2 as pb
 from tests.core.test_codec import DIM, make_learner, picture, placed, some_events
 
@@ -31,7 +32,7 @@ class Store:
     """What a store holds of one partition: the operations, done one by one."""
 
     def __init__(self) -> None:
-        self.users: dict[int, tuple[int, bytes, bytes]] = {}  # flags, row, state
+        self.users: dict[int, StoredUser] = {}
         self.ledgers: dict[int, dict[int, bytes]] = {}
 
     def do(self, data: bytes) -> None:
@@ -43,11 +44,11 @@ class Store:
                 (length,) = struct.unpack_from("<I", data, at)
                 value = data[at + 4 : at + 4 + length]
                 at += 4 + length
-                flags, row = value[0], self.users[key][1] if key in self.users else b""
-                assert (flags & 1) == (code == 1)
                 if code == 1:
-                    row, value = value[1 : 1 + 4 * DIM], value[4 * DIM :]
-                self.users[key] = flags, row, value[1:]
+                    self.users[key] = read_user(value)
+                else:
+                    row = self.users[key].row if key in self.users else b""
+                    self.users[key] = StoredUser(bool(value[0] & 1), row, value[1:])
             elif code == 2:
                 number, length = struct.unpack_from("<iI", data, at)
                 self.ledgers.setdefault(key, {})[number] = data[at + 8 : at + 8 + length]
@@ -66,11 +67,11 @@ class Store:
         slots = learner.intern(keys)
         for key, slot in zip(keys.tolist(), slots, strict=True):
             if key in self.users:
-                flags, row, state = self.users[key]
+                is_waiting, row, state = self.users[key]
                 rows = np.frombuffer(row, np.float32)[None] if row else learner.users.arrays.rows[slot][None]
                 learner.restore(slot[None], state, np.array([0, len(state)]), rows)
                 waiting = [data for data in self.ledgers.get(key, {}).values() if not data[1] & 1]
-                assert bool(waiting) <= bool(flags & 2), "who has blocks that wait is marked"
+                assert bool(waiting) <= is_waiting, "who has blocks that wait is marked"
                 self.load_ledger(learner, key, int(slot), added=False)
 
     def load_ledger(self, learner: Learner, key: int, slot: int, added: bool = True) -> None:

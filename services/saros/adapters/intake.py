@@ -7,6 +7,7 @@ event it met is acknowledged as a dead letter; only then may the input advance. 
 
 import logging
 from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +16,10 @@ from saros.adapters.dead import DeadLetters, Letter
 from saros.adapters.kafka import Polled, Reader
 from saros.core.events import TICK, Events, spans
 from saros.core.ids import joined
-from saros.core.jit import I64, U8
+from saros.core.jit import I64, U8, U64
 from saros.core.learner import Learner
 from saros.telemetry import DEAD_LETTERS, Seldom
-from saros.wire.columns import GOOD, REASONS, UPSERT, Decoded
+from saros.wire.columns import GATE, GOOD, REASONS, UPSERT, Decoded
 from saros.wire.decode import Decoder
 from saros.wire.names import Names
 from saros.wire.rare import read_rare
@@ -34,14 +35,31 @@ class Taken(NamedTuple):
     rare: dict[int, Event]  # item upserts and gate changes by row
     dead: Counter[str]  # events that were refused, by reason
 
-    def rows(self, partition: int) -> I64:
-        """Return the good events of a partition that the core knows, in order."""
-        good = (self.decoded.reason == GOOD) & (self.decoded.kind < UPSERT)
-        return np.flatnonzero(good & (self.polled.partition[self.decoded.message] == partition))
+    def of(self, partition: int) -> I64:
+        """Return which messages came from a partition, in order."""
+        return np.flatnonzero(self.polled.partition == partition)
 
-    def events(self, partition: int, learner: Learner) -> Events:
-        """Return the good events of a partition as its learner takes them; users that are new get slots."""
-        rows, all_of = self.rows(partition), self.decoded
+    def all_rows(self, messages: I64) -> I64:
+        """Return the events of these messages, good or bad, in order."""
+        if len(messages) == len(self.polled.values):
+            return np.arange(len(self.decoded.kind))
+        theirs = np.zeros(len(self.polled.values), np.bool_)
+        theirs[messages] = True
+        return np.flatnonzero(theirs[self.decoded.message])
+
+    def rows(self, messages: I64) -> I64:
+        """Return the good events of these messages that the core knows, in order."""
+        rows = self.all_rows(messages)
+        kept: I64 = rows[(self.decoded.reason[rows] == GOOD) & (self.decoded.kind[rows] < UPSERT)]
+        return kept
+
+    def users(self, rows: I64) -> U64:
+        """Return the users that these events name, each once."""
+        return np.unique(self.decoded.user[rows[self.decoded.kind[rows] != TICK]])
+
+    def events(self, rows: I64, learner: Learner) -> Events:
+        """Return events as a learner takes them; users that are new get slots."""
+        all_of = self.decoded
         pick: slice | I64 = slice(None)
         items, start = all_of.item, all_of.start
         if len(rows) < len(all_of.kind):
@@ -64,6 +82,32 @@ class Taken(NamedTuple):
             items=items,
         )
 
+    def runs(self, messages: I64, events_max: int) -> Iterator[I64]:
+        """Cut messages of a partition into micro-batches: of so many events; a change of the gate ends one."""
+        sizes = np.bincount(self.decoded.message, minlength=len(self.polled.values))[messages]
+        changes = {int(self.decoded.message[row]) for row in self.rare if self.decoded.kind[row] == GATE}
+        first, events = 0, 0
+        for k, message in enumerate(messages.tolist() if changes or sizes.sum() > events_max else ()):
+            events += int(sizes[k])
+            if events >= events_max or message in changes:
+                yield messages[first : k + 1]
+                first, events = k + 1, 0
+        if first < len(messages):
+            yield messages[first:]
+
+    def rare_of(self, messages: I64) -> list[Event]:
+        """Return the item upserts and gate changes of these messages, in order."""
+        return [self.rare[row] for row in self.all_rows(messages).tolist() if row in self.rare] if self.rare else []
+
+
+def decode(polled: Polled, decoder: Decoder) -> Taken:
+    """Return what came in with one poll; valid until the decoder's next call."""
+    buffer, bounds = joined(polled.values)
+    decoded = decoder.decode(buffer, bounds, polled.partition)
+    rare = read_rare(buffer, decoded, polled.partition, decoder.partitions)
+    dead = Counter(REASONS[code] for code in decoded.reason[decoded.reason != GOOD].tolist())
+    return Taken(polled, buffer, decoded, rare, dead)
+
 
 class Intake:
     """Reads, decodes, and writes dead letters; keeps the texts of items."""
@@ -77,28 +121,24 @@ class Intake:
 
     def take(self, count: int, timeout_s: float) -> Taken:
         """Take up to `count` messages; the answer is valid until the next call."""
-        polled = self._reader.poll(count, timeout_s)
-        buffer, bounds = joined(polled.values)
-        decoded = self._decoder.decode(buffer, bounds, polled.partition)
-        rare = read_rare(buffer, decoded, polled.partition, self._decoder.partitions)
-        bad = np.flatnonzero(decoded.reason != GOOD)
-        dead = Counter(REASONS[code] for code in decoded.reason[bad].tolist())
-        if dead:
-            self._dead.write(self._letter(polled, decoded, buffer, int(row)) for row in bad)
-            for reason, count in dead.items():
-                DEAD_LETTERS.labels(reason).inc(count)
-            self._seldom.log("dead letters were written", logging.WARNING, **dead)
-        self.names.note(buffer, decoded)
-        return Taken(polled, buffer, decoded, rare, dead)
+        taken = decode(self._reader.poll(count, timeout_s), self._decoder)
+        if taken.dead:
+            self._dead.write(self._letter(taken, row) for row in np.flatnonzero(taken.decoded.reason != GOOD).tolist())
+            for reason, letters in taken.dead.items():
+                DEAD_LETTERS.labels(reason).inc(letters)
+            self._seldom.log("dead letters were written", logging.WARNING, **taken.dead)
+        self.names.note(taken.buffer, taken.decoded)
+        return taken
 
-    def _letter(self, polled: Polled, decoded: Decoded, buffer: U8, row: int) -> Letter:
+    def _letter(self, taken: Taken, row: int) -> Letter:
         """Return the dead letter of a bad row: its event's bytes, or the whole message's where that is broken."""
+        polled, decoded = taken.polled, taken.decoded
         message = int(decoded.message[row])
         first, end = int(decoded.first[row]), int(decoded.end[row])
         whole = end - first == len(polled.values[message])
         return Letter(
             REASONS[decoded.reason[row]],
-            buffer[first:end].tobytes(),
+            taken.buffer[first:end].tobytes(),
             self._topic,
             int(polled.partition[message]),
             polled.offset(message),

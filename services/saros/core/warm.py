@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from saros.core import codec, codec_blocks, codec_users, ranking
+from saros.core import codec, codec_blocks, codec_items, codec_users, ranking
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, TICK, Events
 from saros.core.fold import fold, fold_rows
 from saros.core.gate import SESSION, GateRules
@@ -55,6 +55,9 @@ def warm() -> Iterator[str]:
     learner.restore(users, state, starts, learner.users.arrays.rows[users])
     blocks, offsets = codec_blocks.pack_blocks(batch.blocks, np.arange(1))
     codec_blocks.unpack_ledger(learner.ledger, int(users[0]), blocks, offsets)
+    codec_blocks.unpack_blocks(blocks, offsets, items.rules.dim)
+    found = items.table.slots()
+    codec_items.unpack_items(Items(items.rules, 64), items.table.keys[found], codec_items.pack_items(items, found))
     codec.unpack_partition(codec.pack_partition(learner.timeline, learner.gate), learner.timeline, learner.gate)
     learner.ledger.compact(force=True)
     yield STAGES[4]

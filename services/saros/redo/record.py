@@ -19,6 +19,7 @@ from saros.core.jit import I32, I64, U8, U64
 from saros.core.learner import Batch, Learner
 from saros.core.settle import BOOKED, CLEARED, MOVE, RESET, Blocks
 from saros.core.users import CLOCK, COUNTED, NEW, NUMBER, UserArrays
+from saros.redo.fence import Fence
 from saros.wire.operations import ledger_operations, user_operations
 from saros.wire.v1 import redo_pb2 as pb
 
@@ -112,6 +113,19 @@ def read_redo(value: bytes) -> pb.Redo | None:
         return pb.Redo.FromString(value)
     except DecodeError:
         return None
+
+
+def judged(log_id: int, fence: Fence, offset: int, record: pb.Record | None) -> tuple[bool, Fence]:
+    """Return whether the message at a redo offset is a record that counts, and the fence behind it (rules 1, 2, 4)."""
+    if (
+        record is not None
+        and record.log_id == log_id
+        and record.first == fence.next
+        and record.parent == fence.nonce
+        and record.end > record.first
+    ):
+        return True, Fence(offset, record.end, record.nonce)
+    return False, fence._replace(offset=offset)
 
 
 class Learned(NamedTuple):

@@ -9,6 +9,7 @@ vector). A record is folded into the rows of a shard only if it lies above that 
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from saros.core.events import DAY_MS
 from saros.core.fold import SignedBlocks, fold_buckets, fold_rows
@@ -17,7 +18,7 @@ from saros.core.jit import I32, I64, U64
 from saros.errors import LimitError, RefusedError
 from saros.redo.fence import Fence
 from saros.redo.genesis import Genesis
-from saros.redo.record import Learned, learned
+from saros.redo.record import Learned, judged, learned
 from saros.wire.v1 import redo_pb2 as pb
 
 
@@ -28,6 +29,7 @@ class Replica:
         self.genesis, self.items = genesis, items
         self.fences = genesis.starts()
         self.names: dict[int, bytes] = {}
+        self._named: NDArray[np.bool_] = np.zeros(0, np.bool_)  # by slot
         # Of each shard and partition, the redo offset up to which the rows that were read contain the log.
         self._boot = np.full((genesis.shards, genesis.partitions), -1, np.int64)
         self._vectors = [genesis.starts() for _ in range(genesis.shards)]
@@ -47,19 +49,7 @@ class Replica:
 
     def judge(self, partition: int, offset: int, record: pb.Record | None) -> bool:
         """Move the fence of a partition past one message; True if it is a record that counts (rules 1, 2, 4)."""
-        fence = self.fences[partition]
-        counts = (
-            record is not None
-            and record.log_id == self.genesis.log_id
-            and record.first == fence.next
-            and record.parent == fence.nonce
-            and record.end > record.first
-        )
-        if counts:
-            assert record is not None
-            self.fences[partition] = Fence(offset, record.end, record.nonce)
-        else:
-            self.fences[partition] = fence._replace(offset=offset)
+        counts, self.fences[partition] = judged(self.genesis.log_id, self.fences[partition], offset, record)
         self._check_vectors(partition)
         return counts
 
@@ -75,13 +65,13 @@ class Replica:
                         "restore a snapshot, or keep the rows and begin a new log with `saros rebase`",
                     )
 
-    def fold(self, partition: int, offset: int, record: pb.Record) -> Learned:
-        """Fold a record that counts; return its blocks."""
+    def fold(self, partition: int, offset: int, record: pb.Record) -> SignedBlocks:
+        """Fold a record that counts; return its blocks, as far as they were new to the table."""
         found = learned(record, self.genesis.rows.dim)
         blocks = self.signed(found, self._above(partition, offset, found.blocks.items))
         fold_rows(self.items.arrays, blocks, 1)
         self.confirm(record, blocks)
-        return found
+        return blocks
 
     def signed(self, found: Learned, above: I64 | None = None) -> SignedBlocks:
         """Return blocks as a fold takes them, their items in slots; of `above` only these items, if given."""
@@ -107,8 +97,26 @@ class Replica:
     def confirm(self, record: pb.Record, blocks: SignedBlocks) -> None:
         """Fold what belongs to records that count only: the daily buckets, and the texts of items."""
         fold_buckets(self.items.arrays, blocks)
-        keys = np.frombuffer(record.names.key, np.uint64)
-        self.names.update(zip(keys.tolist(), record.names.text, strict=True))
+        if record.names.key:
+            keys = np.frombuffer(bytearray(record.names.key), np.uint64)
+            self.name(dict(zip(keys.tolist(), record.names.text, strict=True)))
+
+    def name(self, texts: dict[int, bytes]) -> None:
+        """Take the texts of items."""
+        self.names |= texts
+        slots = self.items.table.find(np.fromiter(texts, np.uint64, len(texts)))
+        self._grow()
+        self._named[slots[slots >= 0]] = True
+
+    def nameless(self, slots: I32) -> U64:
+        """Return the keys of those among the given slots whose text the log has not said yet, each once."""
+        self._grow()
+        return self.items.table.keys[np.unique(slots[~self._named[slots]])]
+
+    def _grow(self) -> None:
+        more = self.items.table.capacity - len(self._named)
+        if more > 0:
+            self._named = np.concatenate([self._named, np.zeros(more, np.bool_)])
 
     def _above(self, partition: int, offset: int, items: U64) -> I64 | None:
         """Return which items lie in shards that do not contain this record yet; None: all."""

@@ -2,15 +2,19 @@
 
 Little-endian, each begins with its code u8 and the user's key u64:
 
-    1 SET    u32 length, value     the user: u8 flags (1: a row follows, 2: has blocks that wait), row f32[d], state
+    1 SET    u32 length, value     the user: u8 flags (1: has blocks that wait), u16 bytes of its row, row f32, state
     2 PUT    i32 number, u32 length, bytes    a block of its ledger
     3 DROP   i32 number            that block is gone
     4 CLEAR                        the whole ledger is gone
     5 ERASE                        all that is known of the user is gone
-    6 KEEP   u32 length, value     as SET, without a row: the one that is there stays
+    6 KEEP   u32 length, value     the user, whose row stays as it is: u8 flags, state
 
 The order is that of the events: erasing comes first, ledgers change in the order of their blocks, users come last.
 """
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +22,8 @@ from saros.core.codec import put
 from saros.core.jit import F32, I32, I64, U8, U64, kernel
 
 SET, PUT, DROP, CLEAR, ERASE, KEEP = 1, 2, 3, 4, 5, 6
-HAS_ROW, HAS_WAITING = 1, 2  # flags of a user's value
+_HEAD, _NUMBER = struct.Struct("<BQ"), struct.Struct("<i")
+HAS_WAITING = 1  # a flag of a user's value
 _CLEAR, _BOOK, _DELETE = 1, 2, 4  # flags of a record's blocks
 _ERASED, _WAITING, _ROW, _UNSEEN = 1, 2, 4, 8  # flags of a record's users
 
@@ -61,10 +66,10 @@ def _write_users(out: U8, at: int, user: U64, flags: U8, starts: I64, data: U8, 
             continue
         has_row, length = flags[u] & _ROW != 0, starts[u + 1] - starts[u]
         at = _begin(out, at, SET if has_row else KEEP, user[u])
-        at = put(out, at, np.uint64(1 + length + (4 * rows.shape[1] if has_row else 0)), 4)
-        value = (HAS_ROW if has_row else 0) | (HAS_WAITING if flags[u] & _WAITING else 0)
-        at = put(out, at, np.uint64(value), 1)
+        at = put(out, at, np.uint64(1 + length + (2 + 4 * rows.shape[1] if has_row else 0)), 4)
+        at = put(out, at, np.uint64(HAS_WAITING if flags[u] & _WAITING else 0), 1)
         if has_row:
+            at = put(out, at, np.uint64(4 * rows.shape[1]), 2)
             for d in range(rows.shape[1]):
                 at = put(out, at, np.uint64(np.float32(rows[row, d]).view(np.uint32)), 4)
             row += 1
@@ -92,7 +97,47 @@ def user_operations(user: U64, flags: U8, starts: I64, data: U8, rows: F32, vest
     """Return what is erased, and users as they are now; those with a row have it in `rows`, in order."""
     erased = np.empty(9 * int((flags & _ERASED != 0).sum()), np.uint8)
     _write_erased(erased, 0, user, flags)
-    sizes = 14 + np.diff(starts) + 4 * rows.shape[1] * (flags & _ROW != 0) + 13 * (vested[:, 1] - vested[:, 0])
+    sizes = 14 + np.diff(starts) + (2 + 4 * rows.shape[1]) * (flags & _ROW != 0) + 13 * (vested[:, 1] - vested[:, 0])
     out = np.empty(int(sizes.sum()), np.uint8)
     end = _write_users(out, 0, user, flags, starts, data, rows, vested)
     return erased, out[:end]
+
+
+class StoredUser(NamedTuple):
+    """A user's value in the store."""
+
+    waiting: bool  # has blocks that wait in its ledger
+    row: bytes  # empty: as it started
+    state: bytes
+
+
+def read_user(value: bytes) -> StoredUser:
+    """Return the parts of a user's value; ValueError where it is too short."""
+    if len(value) < 3 or len(value) < 3 + int.from_bytes(value[1:3], "little"):
+        raise ValueError(f"a user's value of {len(value)} bytes is cut off")
+    end = 3 + int.from_bytes(value[1:3], "little")
+    return StoredUser(bool(value[0] & HAS_WAITING), value[3:end], value[end:])
+
+
+def read_operations(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield the operations one by one: code, user, number of a block (or 0), value (or none)."""
+    at = 0
+    while at < len(data):
+        code, user = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        number, value = 0, b""
+        if code in (PUT, DROP):
+            (number,) = _NUMBER.unpack_from(data, at)
+            at += _NUMBER.size
+        if code in (SET, PUT, KEEP):
+            end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+            value, at = data[at + 4 : end], end
+        yield code, user, number, value
+
+
+def warm() -> None:
+    """Compile what writes operations."""
+    one, none = np.zeros(1, np.uint64), np.zeros(0, np.uint8)
+    starts, flags = np.zeros(2, np.int64), np.zeros(1, np.uint8)
+    ledger_operations(one, np.zeros(1, np.int32), flags, starts, none)
+    user_operations(one, flags, starts, none, np.zeros((0, 2), np.float32), np.zeros((1, 2), np.int32))

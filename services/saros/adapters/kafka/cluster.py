@@ -25,7 +25,10 @@ _EVERY_S = 10.0
 
 
 class _Few(logging.Filter):
-    """Lets a line of each kind through once in a while: a broker that is away is worth one, not twenty a second."""
+    """Lets a line of each kind through once in a while: a broker that is away is worth one, not twenty a second.
+
+    Options of consumers are given to producers too, and the other way round: that is nothing to warn of.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +36,7 @@ class _Few(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         kind, now_s = record.args[0] if isinstance(record.args, tuple) else record.msg, time.monotonic()
-        if now_s < self._next_s.get(kind, 0.0):
+        if kind == "CONFWARN" or now_s < self._next_s.get(kind, 0.0):
             return False
         self._next_s[kind] = now_s + _EVERY_S
         return True

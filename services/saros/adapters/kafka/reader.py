@@ -72,6 +72,8 @@ class Reader:
         if statistics_s:
             config |= {"stats_cb": observe, "statistics.interval.ms": int(1000 * statistics_s)}
         self._client: Consumer = new_client(Consumer, config)
+        # A broker answers one request of a connection after the other, and a fetch may wait there for half a second.
+        self._looks: Consumer = new_client(Consumer, cluster.config(group_id=group))
         self._kept: list[Message] = []
 
     def assign(self, topic: str, places: Sequence[Place]) -> None:
@@ -164,7 +166,7 @@ class Reader:
     def watermarks(self, topic: str, partition: int, timeout_s: float = 10.0) -> tuple[int, int]:
         """Return the first offset that is still there, and the one behind the last."""
         try:
-            low, high = self._client.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+            low, high = self._looks.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
         except KafkaException as error:
             raise BrokerError(f"{topic}/{partition} cannot be looked at: {text_of(error.args[0])}") from error
         return int(low), int(high)
@@ -180,6 +182,7 @@ class Reader:
     def close(self) -> None:
         """Leave the group."""
         self._client.close()
+        self._looks.close()
 
 
 def _log_times(messages: Sequence[Any]) -> I64:

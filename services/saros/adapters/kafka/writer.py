@@ -19,8 +19,11 @@ _ROOM_S = 0.05
 class Writer:
     """An idempotent producer."""
 
-    def __init__(self, cluster: Cluster, *, linger_ms: int = 5) -> None:
+    def __init__(self, cluster: Cluster, *, linger_ms: int = 5, largest: int = 0) -> None:
+        """`largest`: bytes that a message may have; 0: what librdkafka takes."""
         config = cluster.config(enable_idempotence=True, acks="all", linger_ms=linger_ms)
+        if largest:
+            config["message.max.bytes"] = largest
         self._client: Producer = new_client(Producer, config)
         self._failed: KafkaError | None = None
 
@@ -47,11 +50,21 @@ class Writer:
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         self._failed = self._failed or error
 
-    def flush(self, timeout_s: float = 30.0) -> None:
-        """Return when every message is acknowledged; raise if one cannot be."""
-        left = self._client.flush(timeout_s)
+    def check(self) -> None:
+        """Raise if a message that was sent cannot be acknowledged any more."""
+        self._client.poll(0)
         failed, self._failed = self._failed, None
         if failed is not None:
             raise BrokerError(f"a message was not taken: {text_of(failed)}")
+
+    def discard(self) -> None:
+        """Give up what was not sent yet; what is on its way may still arrive."""
+        self._client.purge(in_queue=True, in_flight=True, blocking=False)
+        self._client.flush(0)
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """Return when every message is acknowledged; raise if one cannot be."""
+        left = self._client.flush(timeout_s)
+        self.check()
         if left:
             raise BrokerError(f"{left} messages were not acknowledged within {timeout_s:g} s")

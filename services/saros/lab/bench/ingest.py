@@ -100,7 +100,7 @@ def _columns(cluster: Cluster, topic: str) -> Way:
         while messages > 0:
             taken = intake.take(poll, _POLL_S)
             messages -= len(taken.polled.values)
-            learner.accept(learner.learn(taken.events(0, learner)))
+            learner.accept(learner.learn(taken.events(taken.rows(taken.of(0)), learner)))
 
     return read
 

@@ -1,0 +1,87 @@
+-- Writes what one record changes of a partition's users, if the partition stands where the writer believes it does.
+--
+-- Rules of the commit protocol: 14, one record after the other by compare-and-swap on the fence; 22, users, ledgers and
+-- the fence change in one atomic write; 23, ledgers are keyed by block number, so writing twice is the same as once.
+--
+-- KEYS: fence and state of the partition. The keys of users are made here, as there are thousands and one blob is ten
+-- times faster; they are not declared, which is sound because they have the same hash tag, and so the same slot.
+-- ARGV: 1 expected fence (24 bytes; none: there is no fence yet)   2 new fence and state   3 seconds until users and
+-- ledgers expire (0: never)   4, 5, 6 what keys of users, ledgers, seen lists begin with   7 operations, one after
+-- the other, little-endian:
+--   1 user u32 value   set the user         3 user number   remove a ledger's entry    5 user   remove the user,
+--   2 user number u32 value   put an entry  4 user          remove the ledger                   ledger and seen list
+--   6 user u32 value   set the user but for its row: the value's first byte, the row that is there (u16 length and so
+--                      many bytes, from the second byte on), the rest of the value
+-- Returns nothing where it was written, or the fence found, and then nothing was written.
+
+local FENCE = 24
+local HEADER = {13, 17, 13, 9, 9, 13} -- bytes of each operation before its value: code 1, user 8, number 4, length 4
+local expected, head, ttl, users, ledgers, seen, blob = unpack(ARGV)
+local byte, sub, number = string.byte, string.sub, struct.unpack
+
+-- Of the operation at `at`: its code, where its value begins, where the next operation does. Nothing if there is none.
+local function look(at)
+  local code = byte(blob, at)
+  local header = HEADER[code]
+  if not header or at + header - 1 > #blob then return nil end
+  local value = at + header
+  local length = (code < 3 or code == 6) and number('<I4', blob, value - 4) or 0
+  if value + length - 1 > #blob or code == 6 and length == 0 then return nil end
+  return code, value, value + length
+end
+
+if #expected ~= 0 and #expected ~= FENCE or #head < FENCE then return redis.error_reply('ERR a fence has 24 bytes') end
+if not string.match(ttl, '^%d%d?%d?%d?%d?%d?%d?%d?%d?$') then return redis.error_reply('ERR no number of seconds') end
+
+local found = redis.call('GETRANGE', KEYS[1], 0, FENCE - 1)
+if found ~= expected then return found end
+
+local at = 1
+while at <= #blob do
+  local code, _, after = look(at)
+  if not code then return redis.error_reply('ERR malformed operation at byte ' .. at - 1) end
+  at = after
+end
+
+-- Writes nothing, but is refused where writes are (memory full, disk full): then it ends here, not half-way.
+redis.call('SETRANGE', KEYS[1], 0, '')
+
+-- A ledger lives as long as its user.
+local forever = tonumber(ttl) == 0
+local function keep(ledger)
+  if forever then redis.call('PERSIST', ledger) else redis.call('EXPIRE', ledger, ttl) end
+end
+
+local function set(key, value)
+  if forever then redis.call('SET', key, value) else redis.call('SET', key, value, 'EX', ttl) end
+end
+
+at = 1
+while at <= #blob do
+  local code, value, after = look(at)
+  local user = sub(blob, at + 1, at + 8)
+  local ledger = ledgers .. user
+  if code == 1 then
+    set(users .. user, sub(blob, value, after - 1))
+    keep(ledger)
+  elseif code == 2 then
+    redis.call('HSET', ledger, sub(blob, at + 9, at + 12), sub(blob, value, after - 1))
+    keep(ledger)
+  elseif code == 3 then
+    redis.call('HDEL', ledger, sub(blob, at + 9, at + 12))
+  elseif code == 4 then
+    redis.call('UNLINK', ledger)
+  elseif code == 6 then
+    local before, row = redis.call('GET', users .. user), '\0\0'
+    if before and #before > 2 then row = sub(before, 2, 3 + number('<I2', before, 2)) end
+    set(users .. user, sub(blob, value, value) .. row .. sub(blob, value + 1, after - 1))
+    keep(ledger)
+  else
+    redis.call('UNLINK', users .. user, ledger, seen .. user)
+  end
+  at = after
+end
+
+-- Last: what was written before it, and is written again, ends the same.
+redis.call('SET', KEYS[1], head)
+return false

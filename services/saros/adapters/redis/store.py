@@ -1,0 +1,178 @@
+"""The store: rows of items, rows and states of users, ledgers, each under the fence of the log it was folded to.
+
+Every write is a compare-and-swap of a fence, in one script; every read returns the fence with what it read, in one
+transaction. Numbers of rules are those of the commit protocol. Fences, vectors, rows, states and entries are bytes to
+it; only flush.lua knows where in a user's value the row stands, to leave it as it is. Redis 6.2 or newer, Valkey,
+standalone or a cluster.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from saros.adapters.redis.client import Address, Client
+from saros.adapters.redis.keys import KEY_BYTES, Keys, with_keys
+from saros.core.jit import U8, U64
+from saros.errors import StoreError
+
+FENCE_BYTES = 24
+
+_ITEM = struct.Struct("<QI")
+_NUMBER = struct.Struct("<i")
+
+
+class Shard(NamedTuple):
+    """The items of a shard, and the vector of fences they were folded to."""
+
+    vector: bytes  # empty where the shard was never written
+    keys: U64  # [n]
+    values: U8  # [n, w]
+    names: dict[int, bytes]
+
+
+class Users(NamedTuple):
+    """Users of a partition, and the fence they were written with."""
+
+    fence: bytes  # empty where the partition was never written
+    values: list[bytes | None]
+
+
+class Ledgers(NamedTuple):
+    """Ledgers of a partition, by block number, and the fence they were written with."""
+
+    fence: bytes  # empty where the partition was never written
+    entries: list[dict[int, bytes]]
+
+
+class Store:
+    """What a model keeps, in so many shards."""
+
+    def __init__(self, address: Address, model: str, shards: int) -> None:
+        self.keys = Keys(model, shards)
+        self._client = Client(address)
+        scripts = files(__package__) / "scripts"
+        self._flush = self._client.script((scripts / "flush.lua").read_text())
+        self._write_items = self._client.script((scripts / "write_items.lua").read_text())
+
+    def read_meta(self, shard: int) -> bytes | None:
+        """Return the genesis that a shard was made with."""
+        return self._client.get(self.keys.meta(shard))
+
+    def write_meta(self, shard: int, genesis: bytes) -> bytes:
+        """Write the genesis where there is none; return the one that stands there now."""
+        key = self.keys.meta(shard)
+        there: bytes = self._client.transaction(("SET", key, genesis, "NX"), ("GET", key))[1]
+        return there
+
+    def read_shard(self, shard: int) -> Shard:
+        """Return the items of a shard with their vector (rule 7)."""
+        keys = self.keys
+        vector, items, names = self._client.transaction(
+            ("GET", keys.vector(shard)), ("HGETALL", keys.items(shard)), ("HGETALL", keys.names(shard))
+        )
+        rows = items[1::2]
+        widths = set(map(len, rows))
+        if len(widths) > 1:
+            raise StoreError(f"shard {shard} holds rows of different lengths: {sorted(widths)[:3]} bytes")
+        # A bytearray, so that the array may be written to.
+        values = np.frombuffer(bytearray().join(rows), np.uint8).reshape(len(rows), *widths or (0,))
+        named = dict(zip(_u64(names[0::2]).tolist(), names[1::2], strict=True))
+        return Shard(vector or b"", _u64(items[0::2]), values, named)
+
+    def read_vector(self, shard: int) -> bytes:
+        """Return the vector of a shard's items; empty where there is none."""
+        return self._client.get(self.keys.vector(shard)) or b""
+
+    def write_shard(
+        self, shard: int, expected: bytes, vector: bytes, keys: U64, values: U8, names: Mapping[int, bytes], *,
+        whole: bool,
+    ) -> bytes | None:  # fmt: skip
+        """Write items if the vector is the expected one (rule 10); `whole`: and remove all others (rule 13).
+
+        Return None where it was written, or the vector found, and then nothing was.
+        """
+        count, width = values.shape
+        assert len(keys) == count, "a key for each row"
+        rows = np.empty((count, KEY_BYTES + width), np.uint8)
+        rows[:, :KEY_BYTES] = keys.astype("<u8", copy=False).view(np.uint8).reshape(count, KEY_BYTES)
+        rows[:, KEY_BYTES:] = values
+        told = b"".join([part for key, name in names.items() for part in (_ITEM.pack(key, len(name)), name)])
+        found: bytes | None = self._write_items(
+            [self.keys.vector(shard), self.keys.items(shard), self.keys.names(shard)],
+            [expected, vector, int(whole), width, rows.tobytes(), told],
+        )
+        # A call that was cut off is sent again, and finds what it wrote.
+        return None if found == vector else found
+
+    def read_head(self, partition: int) -> bytes:
+        """Return a partition's fence and state; empty where there is none."""
+        return self._client.get(self.keys.head(partition)) or b""
+
+    def read_users(self, partition: int, keys: U64) -> Users:
+        """Return users of a partition with their fence (rule 16)."""
+        names = with_keys(self.keys.users(partition), keys)
+        fence, *values = self._client.transaction(self._fence(partition), *([("MGET", *names)] if names else []))
+        return Users(fence, values[0] if values else [])
+
+    def read_ledgers(self, partition: int, keys: U64) -> Ledgers:
+        """Return ledgers of a partition with their fence (rule 25)."""
+        names = with_keys(self.keys.ledgers(partition), keys)
+        fence, *ledgers = self._client.transaction(self._fence(partition), *(("HGETALL", name) for name in names))
+        return Ledgers(fence, [_entries(ledger) for ledger in ledgers])
+
+    def flush(self, partition: int, expected: bytes, head: bytes, operations: bytes, ttl_s: int) -> bytes | None:
+        """Write one record's users and ledgers if the fence is the expected one (rules 14, 22, 23).
+
+        `head` is the new fence and the partition's state; `operations` are laid out in flush.lua; `ttl_s` 0 is never.
+        Return None where it was written, or the fence found, and then nothing was.
+        """
+        prefixes = [self.keys.users(partition), self.keys.ledgers(partition), self.keys.seen(partition)]
+        found: bytes | None = self._flush(
+            [self.keys.head(partition)], [expected, head, ttl_s, *prefixes, operations]
+        )  # fmt: skip
+        # A call that was cut off is sent again, and finds what it wrote.
+        return None if found == head[:FENCE_BYTES] else found
+
+    def users_of(self, partition: int) -> Iterator[U64]:
+        """Yield the keys of a partition's users in chunks; those that come or go meanwhile may be missing or twice."""
+        return self._scan(partition, self.keys.users(partition))
+
+    def ledger_keys(self, partition: int) -> Iterator[U64]:
+        """Yield the keys of a partition's users that have a ledger, like `users_of`."""
+        return self._scan(partition, self.keys.ledgers(partition))
+
+    def wipe(self) -> None:
+        """Remove all keys of the model."""
+        for names in self._client.scan(self.keys.everything()):
+            self._client.unlink(names)
+
+    def server_info(self) -> dict[str, dict[str, Any]]:
+        """Return what every server says of itself, by its name."""
+        return self._client.infos()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+    def _fence(self, partition: int) -> tuple[Any, ...]:
+        return "GETRANGE", self.keys.head(partition), 0, FENCE_BYTES - 1
+
+    def _scan(self, partition: int, prefix: bytes) -> Iterator[U64]:
+        """Yield the 8 bytes behind `prefix` of all keys that begin with it."""
+        for names in self._client.scan(prefix + b"*", self.keys.head(partition)):
+            yield _u64([name[len(prefix) :] for name in names])
+
+
+def _u64(fields: list[bytes]) -> U64:
+    """Return keys out of their bytes."""
+    if any(len(field) != KEY_BYTES for field in fields):
+        raise StoreError(f"a key of the store does not have {KEY_BYTES} bytes")
+    return np.frombuffer(bytearray().join(fields), "<u8").astype(np.uint64, copy=False)
+
+
+def _entries(ledger: list[bytes]) -> dict[int, bytes]:
+    """Return a ledger by block number."""
+    return {_NUMBER.unpack(number)[0]: entry for number, entry in zip(ledger[0::2], ledger[1::2], strict=True)}

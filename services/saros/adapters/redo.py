@@ -1,0 +1,132 @@
+"""The redo topic: genesis, what is written to it, and what is read back.
+
+Every record is read back before it counts, by its writer as by all others: so all of them judge the same messages in
+the same order.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from saros.adapters.kafka import Cluster, Reader, Writer
+from saros.adapters.names import REDO_MESSAGE_MAX
+from saros.errors import BrokerError, RefusedError
+from saros.redo.fence import Fence
+from saros.redo.genesis import Genesis, genesis_of
+from saros.redo.record import judged, read_redo
+from saros.wire.v1 import redo_pb2 as pb
+
+_POLL_S = 0.02  # a poll waits so long for as many messages as it may take
+_QUIET_POLLS = 1500  # without a message, where some are known to be there
+
+
+class Message(NamedTuple):
+    """A message of the redo topic; one that is no record is None."""
+
+    partition: int
+    offset: int
+    record: pb.Record | None
+
+
+class RedoLog:
+    """Reads and writes the redo topic of a model."""
+
+    def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
+        self._cluster, self._topic, self._partitions = cluster, topic, partitions
+        self._reader, self._again = (Reader(cluster, f"{topic}-reader") for _ in range(2))
+        self._writer = self._new_writer()
+
+    def _new_writer(self) -> Writer:
+        return Writer(self._cluster, linger_ms=0, largest=REDO_MESSAGE_MAX)
+
+    def genesis(self) -> Genesis | None:
+        """Return the first genesis in partition 0, or None where there is none."""
+        for _, _, message in self._span(0, 0, self.end(0), whole=True):
+            if message is not None and message.WhichOneof("kind") == "genesis":
+                return genesis_of(message.genesis)
+        return None
+
+    def write_genesis(self, genesis: Genesis) -> None:
+        """Append a genesis; whether it is the first the log says."""
+        self._writer.send(self._topic, 0, pb.Redo(genesis=genesis.message()).SerializeToString())
+        self._writer.flush()
+
+    def end(self, partition: int) -> int:
+        """Return the offset behind the last message."""
+        return self._reader.watermarks(self._topic, partition)[1]
+
+    def check(self, partition: int, fence: Fence, what: str) -> None:
+        """Refuse a place that this log does not have."""
+        low, end = self._reader.watermarks(self._topic, partition)
+        if fence.offset >= end or fence.offset + 1 < low:
+            raise RefusedError(
+                f"{what} is at {fence.offset} of redo partition {partition}, which has {low} to {end}",
+                "restore a snapshot, or keep the rows and begin a new log with `saros rebase`",
+            )
+
+    def follow(self, fences: Sequence[Fence]) -> None:
+        """Read all partitions, each from behind its fence."""
+        self._reader.assign(self._topic, [(partition, fence.offset + 1) for partition, fence in enumerate(fences)])
+
+    def poll(self, timeout_s: float, count: int = 100) -> list[Message]:
+        """Return what has come since the last call."""
+        polled = self._reader.poll(count, timeout_s)
+        return [
+            Message(partition, polled.offset(k), _record(value))
+            for k, (partition, value) in enumerate(zip(polled.partition.tolist(), polled.values, strict=True))
+        ]
+
+    def accepted(self, log_id: int, partition: int, fence: Fence, end: int) -> Iterator[tuple[Fence, pb.Record]]:
+        """Read a part of a partition again: the records that count behind a fence and before an offset."""
+        for _, offset, message in self._span(partition, fence.offset + 1, end):
+            record = message.record if message is not None and message.WhichOneof("kind") == "record" else None
+            counts, fence = judged(log_id, fence, offset, record)
+            if counts:
+                assert record is not None
+                yield fence, record
+
+    def _span(
+        self, partition: int, first: int, end: int, whole: bool = False
+    ) -> Iterator[tuple[int, int, pb.Redo | None]]:
+        """Read the messages of [first, end); with `whole` from the first that is there."""
+        low, _ = self._again.watermarks(self._topic, partition)
+        at, quiet = max(first, low) if whole else first, 0
+        if at >= end:
+            return
+        self._again.assign(self._topic, [(partition, at)])
+        while at < end:
+            polled = self._again.poll(100, _POLL_S)
+            quiet = 0 if polled.values else quiet + 1
+            if quiet > _QUIET_POLLS:
+                raise BrokerError(f"{self._topic}/{partition} does not give what is at {at}, before its end {end}")
+            for k, value in enumerate(polled.values):
+                at = polled.offset(k) + 1
+                if at > end:
+                    break
+                yield partition, at - 1, read_redo(value)
+        self._again.assign(self._topic, [])
+
+    def send(self, partition: int, record: pb.Record) -> int:
+        """Send a record and return its bytes; BrokerError where it, or one before it, cannot be delivered."""
+        value = pb.Redo(record=record).SerializeToString()
+        self._writer.send(self._topic, partition, value)
+        self._writer.check()
+        return len(value)
+
+    def start_over(self) -> None:
+        """Give up all that was sent and not read back; it may still arrive, and then the log decides."""
+        self._writer.discard()
+        self._writer = self._new_writer()
+
+    def check_sent(self) -> None:
+        """Raise BrokerError if something that was sent cannot be delivered."""
+        self._writer.check()
+
+    def close(self) -> None:
+        """End all clients."""
+        self._reader.close()
+        self._again.close()
+
+
+def _record(value: bytes) -> pb.Record | None:
+    message = read_redo(value)
+    return message.record if message is not None and message.WhichOneof("kind") == "record" else None

@@ -1,0 +1,1 @@
+"""The trainer: events in, a model out, each event counted once."""

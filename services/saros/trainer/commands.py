@@ -1,0 +1,134 @@
+"""The trainer's commands."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from saros.console import Json, progress
+from saros.errors import InputError
+from saros.settings import Settings, load
+
+if TYPE_CHECKING:
+    from saros.trainer.plan import Plan
+
+app = typer.Typer()
+
+
+def plan_of(settings: Settings) -> "Plan":
+    """Return what the settings tell a trainer."""
+    from saros.core.rows import live_rows, paper_rows
+    from saros.trainer.plan import LoopRules, Plan
+
+    for name, value in (("SAROS_KAFKA__BOOTSTRAP", settings.kafka.bootstrap), ("SAROS_REDIS__URL", settings.redis.url)):
+        if not value:
+            raise InputError(f"{name} is not set", "give an address")
+    rows = (live_rows if settings.step.kind == "live" else paper_rows)(settings.model.dim, settings.model.seed)
+    return Plan(
+        model=settings.model.name,
+        cluster=settings.kafka.cluster(),
+        partitions=settings.kafka.partitions,
+        replication=settings.kafka.replication,
+        create_topics=settings.kafka.create_topics,
+        store=settings.redis.address(),
+        rows=rows,
+        step=settings.step.rules(),
+        session=settings.session.rules(),
+        gate=settings.gate.rules(),
+        items_max=settings.model.items_max,
+        users_max=settings.model.users_max,
+        latest=settings.trainer.start == "latest",
+        instance=settings.trainer.instance,
+        rules=LoopRules(
+            poll_messages=settings.trainer.poll_messages,
+            user_ttl_s=2 * settings.session.user_ttl_s,
+            stop_at_gap=settings.kafka.stop_at_gap,
+        ),
+    )
+
+
+@app.command()
+def trainer(
+    until_drained: Annotated[
+        bool, typer.Option("--until-drained", help="Stop when the events that are there at the start are learned.")
+    ] = False,
+) -> None:
+    """Learn from the events on Kafka and keep the model in Redis.
+
+    Any number of trainers share the partitions. SIGTERM finishes the batch in hand, writes everything and leaves the
+    group; a second one ends at once, and nothing is lost.
+
+    Example:
+
+      SAROS_KAFKA__BOOTSTRAP=localhost:9092 SAROS_REDIS__URL=redis://localhost:6379 saros trainer
+    """
+    settings = load()
+    plan = plan_of(settings)
+    from saros.core.warm import warm
+    from saros.telemetry import log, log_to_stderr
+    from saros.trainer.start import Session, Stop
+    from saros.wire.decode import warm as warm_decoder
+    from saros.wire.operations import warm as warm_operations
+
+    log_to_stderr()
+    stop = Stop()
+    # Before the group is joined: whoever joins and then compiles keeps the others waiting.
+    for _ in warm():
+        pass
+    warm_decoder()
+    warm_operations()
+    if settings.trainer.metrics_port:
+        from prometheus_client import start_http_server
+
+        start_http_server(settings.trainer.metrics_port)
+    session = Session(plan, stop)
+    log("trainer was started", model=plan.model)
+    session.run(until_drained=until_drained)
+    log("trainer has stopped", model=plan.model)
+
+
+@app.command()
+def init() -> None:
+    """Make the topics and the genesis of a model, which a trainer does too when it finds none."""
+    plan = plan_of(load())
+    from saros.adapters.names import topics_of
+    from saros.adapters.redo import RedoLog
+    from saros.trainer.start import ensure_genesis, ensure_topics, open_store
+
+    events = ensure_topics(plan)
+    redo = RedoLog(plan.cluster, topics_of(plan.model).redo, plan.partitions)
+    genesis = ensure_genesis(plan, redo, events)
+    open_store(plan, genesis).close()
+    redo.close()
+    typer.echo(
+        f"model {plan.model}: {genesis.partitions} partitions, {genesis.shards} shards, rows of {genesis.rows.dim}"
+    )
+
+
+@app.command()
+def audit(as_json: Json = False) -> None:
+    """Compare the store with the logs, exactly: nothing may differ.
+
+    The redo log is replayed and the events are counted again from the first one on; rows, users and ledgers have to be
+    those. It may run beside trainers. Exits with 1 where something differs, and says what.
+
+    Example:
+
+      saros audit --json | jq .differences
+    """
+    plan = plan_of(load())
+    from saros.trainer.audit import audited
+
+    with progress("comparing"):
+        found = audited(plan)
+    if as_json:
+        typer.echo(json.dumps(found._asdict()))
+    else:
+        typer.echo(
+            f"{found.differences:,} differences in {found.users:,} users and {found.items:,} items, "
+            f"after {found.events:,} events and {found.records:,} records"
+        )
+        for line in found.told:
+            typer.echo(f"  {line}")
+    if found.differences:
+        raise typer.Exit(1)

@@ -1,0 +1,309 @@
+"""The trainer's loop: from events to records, from records to the store.
+
+    1  follow   read the log; judge every record; fold what others learned, confirm what is ours
+    2  flush    bring the users of owned partitions up to the last record that counts; about once a second the shards
+    3  take     read events, while no owned partition has two records in flight; bad ones become dead letters
+    4  learn    per partition and micro-batch: load users, sessions, gate, step
+    5  send     the record, with the last one as its parent; nothing waits for it
+    6  commit   to the group, for those who watch its lag: nobody goes on from there
+
+Only the log says what counts. A record that is not read back, or read back and rejected, is taken out of the table
+again and its partition begins anew behind the last one that counted. Numbers of rules are those of tests/model.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from saros.adapters.intake import Intake, Taken
+from saros.adapters.kafka import LostPlaceError, Reader
+from saros.adapters.kafka import Place as Offset
+from saros.adapters.places import start_of
+from saros.adapters.redis import Store
+from saros.adapters.redo import Message, RedoLog
+from saros.core.counts import named
+from saros.core.fold import SignedBlocks, fold_rows
+from saros.core.jit import I64
+from saros.core.learner import Batch, Learner
+from saros.errors import BrokerError
+from saros.redo.record import learned
+from saros.redo.replica import Replica
+from saros.telemetry import (
+    BATCH_EVENTS,
+    EVENTS,
+    FLUSH_SECONDS,
+    FOREIGN,
+    MESSAGES,
+    RECORDS,
+    REDO_BYTES,
+    REJECTED,
+    log,
+)
+from saros.trainer.plan import LoopRules
+from saros.trainer.points import reach
+from saros.trainer.shards import ShardWriter
+from saros.trainer.share import Share
+from saros.trainer.users import UserStore
+from saros.wire.columns import GOOD, REASONS
+from saros.wire.v1 import redo_pb2 as pb
+
+FLIGHTS_MAX = 2
+_SHARDS_EVERY_S = 1.0
+_COMMIT_EVERY_S = 1.0
+_IDLE_S, _BUSY_S = 0.05, 0.005
+
+
+class Trainer:
+    """Owns partitions of the events, learns from them, and keeps the store."""
+
+    def __init__(
+        self, store: Store, redo: RedoLog, replica: Replica, shards: ShardWriter, new_learner: Callable[[], Learner],
+        reader: Reader, intake: Intake, topic: str, rules: LoopRules,
+    ) -> None:  # fmt: skip
+        self._store, self._redo, self._replica, self._shards = store, redo, replica, shards
+        self._new_learner, self._reader, self._intake, self._topic = new_learner, reader, intake, topic
+        self._rules = rules
+        self.shares: dict[int, Share] = {}
+        self._stale: set[int] = set()  # partitions that have to begin anew
+        self._shards_at = self._commit_at = time.monotonic()
+
+    # --- ownership ---------------------------------------------------------------------------------------------------
+
+    def gained(self, partitions: list[int]) -> list[Offset]:
+        """Own more partitions: fold the log to its end, flush, then begin at `next`."""
+        self.catch_up()
+        return [(partition, self._begin(partition)) for partition in partitions]
+
+    def lost(self, partitions: list[int]) -> None:
+        """Own fewer: what counts is flushed, what is in flight is left to the log."""
+        for partition in partitions:
+            share = self.shares.pop(partition, None)
+            self._stale.discard(partition)
+            if share is not None:
+                self._undo(share)
+                share.users.flush()
+
+    def _begin(self, partition: int) -> int:
+        """Make a share that stands where the log does; return the offset to read events from (rules 19, 21)."""
+        fence, genesis = self._replica.fences[partition], self._replica.genesis
+        users = UserStore(self._store, self._redo, genesis, partition, self._rules.user_ttl_s)
+        users.catch_up(fence)
+        share = Share(partition, self._new_learner(), users, fence)
+        self.shares[partition] = share
+        log("partition was begun", partition=partition, next=share.next, record=f"{fence.nonce:x}")
+        # Where retention took events away the next record covers the gap: it has to begin where the last one ended.
+        return start_of(self._reader, self._topic, partition, share.next, stop_at_gap=self._rules.stop_at_gap)
+
+    def catch_up(self) -> None:
+        """Follow the log to the ends that it has now."""
+        ends = [self._redo.end(partition) for partition in range(self._replica.genesis.partitions)]
+        while any(fence.offset + 1 < end for fence, end in zip(self._replica.fences, ends, strict=True)):
+            self.follow(_IDLE_S)
+
+    # --- 1 follow ----------------------------------------------------------------------------------------------------
+
+    def follow(self, timeout_s: float) -> int:
+        """Step 1: read what the log has; return how many messages."""
+        messages = self._redo.poll(timeout_s)
+        for message in messages:
+            self._judge(message)
+        return len(messages)
+
+    def _judge(self, message: Message) -> None:
+        partition, offset, record = message
+        share = self.shares.get(partition)
+        own = record is not None and share is not None and any(f.record.nonce == record.nonce for f in share.flights)
+        counts = self._replica.judge(partition, offset, record)
+        if counts:
+            assert record is not None
+            names = dict(zip(np.frombuffer(record.names.key, np.uint64).tolist(), record.names.text, strict=True))
+            if own:
+                assert share is not None
+                flight = share.accept(self._replica.fences[partition])  # by nonce, not by range (rule 3)
+                assert flight.record.nonce == record.nonce, (
+                    "a partition's records are judged in the order they were sent"
+                )
+                blocks = self._replica.signed(learned(record, self._replica.genesis.rows.dim))
+                self._replica.confirm(record, blocks)
+                RECORDS.inc()
+            else:
+                blocks = self._replica.fold(partition, offset, record)
+                if share is not None:
+                    share.users.append(self._replica.fences[partition], record)
+                    self._stale.add(partition)  # rule 20
+                    FOREIGN.inc()
+            self._shards.mark(blocks, names)
+        elif own:
+            REJECTED.inc()
+            self._stale.add(partition)
+
+    # --- 2 flush -----------------------------------------------------------------------------------------------------
+
+    def flush(self, *, shards: bool = False) -> None:
+        """Step 2: write what counts to the store."""
+        for partition in sorted(self._stale):
+            self._restart(partition)
+        for share in self.shares.values():
+            if share.users.pending:
+                with FLUSH_SECONDS.labels("users").time():
+                    share.flush()
+            else:
+                share.flush()
+        if (shards or time.monotonic() >= self._shards_at) and self._replica.caught_up:  # rules 11, 12
+            self._shards.write(list(self.shares), list(self._in_flight()))
+            self._shards_at = time.monotonic() + _SHARDS_EVERY_S
+
+    def _in_flight(self) -> Iterator[SignedBlocks]:
+        for share in self.shares.values():
+            yield from self._signed(share)
+
+    def _signed(self, share: Share) -> Iterator[SignedBlocks]:
+        for flight in share.flights:
+            yield self._replica.signed(learned(flight.record, self._replica.genesis.rows.dim))
+
+    def _undo(self, share: Share) -> None:
+        """Take what a share has in flight out of the table again (rule 8)."""
+        for blocks in self._signed(share):
+            fold_rows(self._replica.items.arrays, blocks, -1)
+        share.flights.clear()
+
+    def _restart(self, partition: int) -> None:
+        """Begin a partition anew where the log stands."""
+        self._stale.discard(partition)
+        share = self.shares.pop(partition)
+        self._undo(share)
+        share.users.flush()
+        log("partition begins anew", logging.WARNING, partition=partition)
+        self._reader.seek(self._topic, (partition, self._begin(partition)))
+
+    # --- 3 take, 4 learn, 5 send -------------------------------------------------------------------------------------
+
+    def take(self, timeout_s: float) -> int:
+        """Steps 3 to 5: read events and learn them; return how many messages were read."""
+        try:
+            taken = self._intake.take(self._rules.poll_messages, timeout_s)
+        except LostPlaceError:
+            for partition in list(self.shares):
+                self._restart(partition)
+            return 0
+        count = len(taken.polled.values)
+        MESSAGES.inc(count)
+        for partition in np.unique(taken.polled.partition).tolist():
+            if partition in self.shares:
+                self._learn_all(partition, taken)
+        return count
+
+    def _learn_all(self, partition: int, taken: Taken) -> None:
+        """Learn the messages of one partition, micro-batch by micro-batch."""
+        for messages in taken.runs(taken.of(partition), self._rules.batch_events):
+            share = self.shares.get(partition)
+            while share is not None and partition not in self._stale and len(share.flights) >= FLIGHTS_MAX:
+                self._wait()
+            if share is None or partition in self._stale:
+                return  # it is read again from where the log stands
+            self._learn(share, taken, messages)
+
+    def _wait(self) -> None:
+        """Let a record in flight come back."""
+        self._redo.check_sent()
+        self.follow(_IDLE_S)
+
+    def _drained(self, share: Share) -> bool:
+        """Wait until nothing of a share is in flight; False where it has to begin anew."""
+        while share.flights and share.partition not in self._stale:
+            self._wait()
+        return share.partition not in self._stale and self.shares.get(share.partition) is share
+
+    def _learn(self, share: Share, taken: Taken, messages: I64) -> None:
+        """Steps 4 and 5 for one micro-batch: a run of messages of one partition."""
+        end = taken.polled.offset(int(messages[-1])) + 1
+        if end <= share.next:
+            return  # read before
+        rows = taken.rows(messages)
+        place = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end)
+        share.load(taken.users(rows))
+        learnt = share.learn(taken.events(rows, share.learner), lambda: self._drained(share))
+        if learnt is None:
+            return
+        batch, touched, before = learnt
+        rare = taken.rare_of(messages)
+        share.change_gate([event.gate_change for event in rare if event.HasField("gate_change")])
+        names, stats = self._new_names(batch), _stats(taken, messages, batch)
+        record = share.record(batch, touched, before, place, names, stats)
+        record.upserts.extend(event.item_upsert for event in rare if event.HasField("item_upsert"))
+        reach("learned")
+        REDO_BYTES.inc(self._redo.send(share.partition, record))
+        reach("sent")
+        BATCH_EVENTS.observe(len(rows))
+        for name, number in named(batch.counts).items():
+            if number:
+                EVENTS.labels(name).inc(number)
+
+    def _new_names(self, batch: Batch) -> dict[int, bytes]:
+        """Return the texts of items that are added and have not been named in the log, as far as they are known."""
+        slots = batch.blocks.slots[np.repeat(batch.blocks.sign > 0, batch.blocks.negatives + batch.blocks.positives)]
+        keys = self._replica.nameless(slots)
+        texts = self._intake.names.texts(keys) if len(keys) else []
+        return {key: text for key, text in zip(keys.tolist(), texts, strict=True) if text}
+
+    # --- 6 commit, and the whole -------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Step 6: tell the group how far the records that count have come."""
+        fences = self._replica.fences
+        self._reader.commit(self._topic, [(partition, fences[partition].next) for partition in self.shares])
+        self._commit_at = time.monotonic() + _COMMIT_EVERY_S
+
+    def step(self) -> int:
+        """Go once through all steps; return how many messages were taken."""
+        try:
+            busy = any(len(share.flights) >= FLIGHTS_MAX for share in self.shares.values())
+            self.follow(_BUSY_S if busy else 0)
+            self.flush()
+            taken = 0 if busy else self.take(_BUSY_S if self._flying() else _IDLE_S)
+            self._redo.check_sent()
+        except BrokerError as error:
+            self._start_over(error)
+            return 0
+        if time.monotonic() >= self._commit_at:
+            self.commit()
+        return taken
+
+    def _flying(self) -> bool:
+        return any(share.flights for share in self.shares.values())
+
+    def _start_over(self, error: BrokerError) -> None:
+        """Something that was sent may never arrive, or arrive late: begin anew where the log stands."""
+        log("records could not be delivered", logging.ERROR, error=str(error))
+        self._redo.start_over()
+        for share in self.shares.values():
+            self._undo(share)
+        self._stale |= set(self.shares)
+        self.catch_up()
+
+    def drain(self) -> None:
+        """Let all that is in flight come back, and flush everything."""
+        while self._flying():
+            self._redo.check_sent()
+            self.follow(_IDLE_S)
+            self.flush()
+        self.flush(shards=True)
+        self.commit()
+
+
+def _stats(taken: Taken, messages: I64, batch: Batch) -> pb.Stats:
+    """Return what a batch did, in numbers."""
+    reasons = np.bincount(taken.decoded.reason[taken.all_rows(messages)], minlength=len(REASONS)).astype(np.int64)
+    reasons[GOOD] = 0
+    times = taken.polled.log_ms[messages]
+    return pb.Stats(
+        counts=batch.counts.tobytes(),
+        dead=reasons.tobytes(),
+        progressive=batch.progressive.tobytes(),
+        oldest_ms=int(times.min()),
+        newest_ms=int(times.max()),
+        messages=len(messages),
+    )

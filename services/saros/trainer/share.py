@@ -1,0 +1,131 @@
+"""One partition that this process owns: its learner, what it has in flight, and its users in the store.
+
+A micro-batch is computed on the state that the last record left, in flight or accepted, and names that record as its
+parent. Users come from the store when they are first met; those that a record has touched stay in memory until it is
+flushed (rule 18).
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from saros.core.codec import unpack_partition
+from saros.core.codec_blocks import unpack_ledger
+from saros.core.events import Events
+from saros.core.jit import I32, U64
+from saros.core.learner import Batch, Learner
+from saros.redo.fence import Fence
+from saros.redo.record import Place, lows, pack_record
+from saros.trainer.users import UserStore
+from saros.wire.operations import read_user
+from saros.wire.rare import gate_rules
+from saros.wire.v1 import redo_pb2 as pb
+from saros.wire.v1.events_pb2 import GateChange
+
+
+class Flight(NamedTuple):
+    """A record that was sent and has not been read back."""
+
+    record: pb.Record
+    users: I32  # pinned until it is flushed
+
+
+class Share:
+    """An owned partition."""
+
+    def __init__(self, partition: int, learner: Learner, users: UserStore, fence: Fence) -> None:
+        """`fence` is that of the last record that counts; the store has been brought up to it."""
+        self.partition, self.learner, self.users = partition, learner, users
+        self.next, self._parent = fence.next, fence.nonce
+        self.flights: deque[Flight] = deque()
+        self._accepted: deque[I32] = deque()  # pinned users of records that count and are not flushed
+        self.gate = GateChange()
+        state = users.state()
+        if state.state:
+            unpack_partition(state.state, learner.timeline, learner.gate)
+        if state.HasField("gate"):
+            self.gate = state.gate
+            learner.change_gate(gate_rules(self.gate))
+
+    def load(self, keys: U64) -> I32:
+        """Return the slots of users, loaded from the store where they are not in memory."""
+        missing = keys[self.learner.users.table.find(keys) < 0]
+        values = self.users.read(missing) if len(missing) else []
+        slots = self.learner.intern(keys)
+        known = [k for k, value in enumerate(values) if value is not None]
+        if known:
+            self._restore(missing[known], [values[k] or b"" for k in known])
+        return slots
+
+    def _restore(self, keys: U64, values: list[bytes]) -> None:
+        """Fill slots that have just been given."""
+        learner, slots, stored = self.learner, self.learner.users.table.find(keys), [read_user(v) for v in values]
+        rows = learner.users.arrays.rows[slots].copy()
+        for k, user in enumerate(stored):
+            if user.row:
+                rows[k] = np.frombuffer(user.row, np.float32)
+        states = [user.state for user in stored]
+        learner.restore(slots, b"".join(states), np.cumsum([0, *map(len, states)]), rows)
+        waiting = np.flatnonzero([user.waiting for user in stored])
+        if len(waiting):
+            for slot, entries in zip(slots[waiting], self.users.read_ledgers(keys[waiting]), strict=True):
+                self._fill_ledger(int(slot), {n: data for n, data in entries.items() if not data[1] & 1})
+
+    def _fill_ledger(self, slot: int, entries: dict[int, bytes]) -> None:
+        blocks = [data for _, data in sorted(entries.items())]
+        unpack_ledger(self.learner.ledger, slot, b"".join(blocks), np.cumsum([0, *map(len, blocks)]))
+
+    def learn(self, events: Events, drain: Callable[[], bool]) -> tuple[Batch, I32, I32] | None:
+        """Learn a micro-batch; None where the partition is lost meanwhile.
+
+        `drain` returns when nothing of this partition is in flight any more, False where it has to be begun anew: a
+        user's whole ledger is read only then (rule 24).
+        """
+        touched = np.unique(events.user[events.user >= 0])
+        before = lows(self.learner.users.arrays, touched)
+        self.learner.users.table.pin(touched)
+        clearing = self.learner.open(events)
+        if len(clearing):
+            if not drain():
+                return None
+            keys = self.learner.users.arrays.keys[clearing]
+            for slot, entries in zip(clearing, self.users.read_ledgers(keys), strict=True):
+                self._fill_ledger(int(slot), entries)
+        return self.learner.close(), touched, before
+
+    def change_gate(self, changes: Sequence[GateChange]) -> None:
+        """Put other rules in force behind a micro-batch; the highest revision wins."""
+        for change in changes:
+            if change.revision > self.gate.revision:
+                self.gate = change
+                self.learner.change_gate(gate_rules(change))
+
+    def record(
+        self, batch: Batch, touched: I32, before: I32, place: Place, names: dict[int, bytes], stats: pb.Stats
+    ) -> pb.Record:
+        """Return the record of a micro-batch, and count it as in flight."""
+        record = pack_record(place, self.learner, batch, touched, before, names, stats)
+        if self.gate.revision:
+            record.partition.gate.CopyFrom(self.gate)
+        self.flights.append(Flight(record, touched))
+        self.next, self._parent = place.end, place.nonce
+        return record
+
+    def place(self, log_id: int, nonce: int, end: int) -> Place:
+        """Return where the next record stands."""
+        return Place(log_id, nonce, self._parent, self.next, end)
+
+    def accept(self, fence: Fence) -> Flight:
+        """The oldest record in flight counts."""
+        flight = self.flights.popleft()
+        self._accepted.append(flight.users)
+        self.users.append(fence, flight.record)
+        return flight
+
+    def flush(self) -> None:
+        """Bring the store up to the last record that counts; users that it touched may go."""
+        self.users.flush()
+        while self._accepted:
+            self.learner.users.table.unpin(self._accepted.popleft())

@@ -1,0 +1,173 @@
+"""Starting a trainer: topics, genesis, checks, the item table, the group; and stopping it in order."""
+
+import gc
+import logging
+import os
+import secrets
+import signal
+import time
+from functools import partial
+from types import FrameType
+
+from saros.adapters.dead import DeadLetters
+from saros.adapters.intake import Intake
+from saros.adapters.kafka import Admin, Reader, Topic, Writer
+from saros.adapters.names import DEAD_SETTINGS, EVENTS_SETTINGS, REDO_SETTINGS, topics_of
+from saros.adapters.places import check_same
+from saros.adapters.redis import Store, check_server
+from saros.adapters.redo import RedoLog
+from saros.core.gate import SESSION
+from saros.core.items import Items
+from saros.errors import InputError, RefusedError
+from saros.redo.genesis import Genesis, check_settings, differences, genesis_of, shards_of
+from saros.redo.replica import Replica
+from saros.telemetry import log
+from saros.trainer.loop import Trainer
+from saros.trainer.plan import Plan, new_learner
+from saros.trainer.shards import ShardWriter, boot
+from saros.wire.decode import Decoder
+from saros.wire.v1 import redo_pb2 as pb
+
+_GC_IDLE_S = 10.0
+
+
+def ensure_topics(plan: Plan) -> Topic:
+    """Make the model's topics where they are missing; return that of the events."""
+    admin, names = Admin(plan.cluster), topics_of(plan.model)
+    made = [
+        admin.ensure(name, plan.partitions, plan.replication, settings, create=plan.create_topics)
+        for name, settings in zip(names, (EVENTS_SETTINGS, REDO_SETTINGS, DEAD_SETTINGS), strict=True)
+    ]
+    return made[0]
+
+
+def ensure_genesis(plan: Plan, redo: RedoLog, events: Topic) -> Genesis:
+    """Return the model's genesis; where the log has none, one is written, and the first in the log counts."""
+    found = redo.genesis()
+    if found is None:
+        _check_no_store(plan)
+        reader = Reader(plan.cluster, f"{plan.model}-init")
+        marks = [reader.watermarks(events.name, partition) for partition in range(plan.partitions)]
+        reader.close()
+        redo.write_genesis(
+            Genesis(
+                log_id=secrets.randbits(63) + 1,
+                hash_key=secrets.token_bytes(16),
+                rows=plan.rows,
+                partitions=plan.partitions,
+                shards=shards_of(plan.items_max),
+                events_topic_id=events.id,
+                first=tuple(end if plan.latest else low for low, end in marks),
+            )
+        )
+        found = redo.genesis()
+        assert found is not None, "what was acknowledged is there"
+    check_settings(found, plan.rows, plan.partitions, plan.items_max)
+    check_same(events, found.events_topic_id)
+    return found
+
+
+def _check_no_store(plan: Plan) -> None:
+    """Refuse to begin a new log beside a store that holds a model of this name."""
+    store = Store(plan.store, plan.model, 1)
+    there = store.read_meta(0)
+    store.close()
+    if there is not None:
+        raise RefusedError(
+            f"the store holds a model {plan.model!r}, whose log is gone",
+            "restore the redo topic, keep the rows and begin a new log with `saros rebase`, or name another model",
+        )
+
+
+def open_store(plan: Plan, genesis: Genesis) -> Store:
+    """Return the store, checked: its servers, and that it is of this model."""
+    store = Store(plan.store, plan.model, genesis.shards)
+    for warning in check_server(store):
+        log("store was checked", logging.WARNING, warning=warning)
+    own = genesis.message().SerializeToString(deterministic=True)
+    for shard in range(genesis.shards):
+        there = genesis_of(pb.Genesis.FromString(store.write_meta(shard, own)))
+        wrong = differences(there, genesis)
+        if wrong:
+            raise RefusedError(
+                f"shard {shard} of the store is of another model or log: {', '.join(wrong)} differ",
+                "name another model, restore the redo topic, or begin a new log with `saros rebase`",
+            )
+    return store
+
+
+class Stop:
+    """The first signal ends in order, the second at once: nothing is lost either way."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            os._exit(1)
+        self.asked = True
+
+
+class Session:
+    """A running trainer, from its checks to its end."""
+
+    def __init__(self, plan: Plan, stop: Stop) -> None:
+        if plan.gate.mode == SESSION:
+            raise InputError("SAROS_GATE__MODE=session is not there yet", "set it to immediate or shadow")
+        names, events = topics_of(plan.model), ensure_topics(plan)
+        self._redo = RedoLog(plan.cluster, names.redo, plan.partitions)
+        genesis = ensure_genesis(plan, self._redo, events)
+        self._store = open_store(plan, genesis)
+        replica = Replica(genesis, Items(genesis.rows, plan.items_max))
+        shards = ShardWriter(self._store, replica, boot(self._store, self._redo, replica))
+        self._redo.follow(replica.fences)
+        dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions)
+        self._reader = Reader(plan.cluster, f"{plan.model}-trainer", instance=plan.instance, statistics_s=5)
+        intake = Intake(self._reader, Decoder(genesis.key(), plan.partitions), dead, names.events)
+
+        self.trainer = Trainer(
+            self._store,
+            self._redo,
+            replica,
+            shards,
+            partial(new_learner, plan, replica.items),
+            self._reader,
+            intake,
+            names.events,
+            plan.rules,
+        )
+        self._replica, self._events, self._partitions = replica, names.events, plan.partitions
+        self._stop = stop
+
+    def run(self, *, until_drained: bool = False) -> None:
+        """Learn until a signal comes, or until the events that are there now are learned."""
+        ends = [self._reader.watermarks(self._events, partition)[1] for partition in range(self._partitions)]
+        self.trainer.catch_up()
+        self._reader.subscribe(self._events, self.trainer.gained, self.trainer.lost)
+        gc.collect()
+        gc.disable()
+        idle_at = time.monotonic() + _GC_IDLE_S
+        while not self._stop.asked:
+            taken = self.trainer.step()
+            if until_drained and not taken and self._is_drained(ends):
+                break
+            if not taken and time.monotonic() > idle_at:
+                gc.collect()
+                idle_at = time.monotonic() + _GC_IDLE_S
+        self.trainer.drain()
+        self.close()
+
+    def _is_drained(self, ends: list[int]) -> bool:
+        """True if all events up to these ends are in records that count; markers and gaps may stand at an end."""
+        return all(
+            fence.next >= end or self._replica.genesis.first[partition] >= end
+            for partition, (fence, end) in enumerate(zip(self._replica.fences, ends, strict=True))
+        )
+
+    def close(self) -> None:
+        """Leave the group and close all connections."""
+        self._reader.close()
+        self._redo.close()
+        self._store.close()

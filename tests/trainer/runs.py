@@ -1,0 +1,136 @@
+"""A model of its own for a test: topics, store, events that make everything happen, trainers as real processes, and the
+audit at the end."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from saros.adapters.kafka import Admin, Cluster, Writer
+from saros.adapters.names import EVENTS_SETTINGS, topics_of
+from saros.core.events import CLICK, IMPRESSION, NEGATIVE, POSITIVE
+from saros.settings import load
+from saros.trainer.audit import Audit, audited
+from saros.trainer.commands import plan_of
+from saros.wire.encode import event_of, message_of
+from saros.wire.partitions import partitions_of
+from saros.wire.v1.events_pb2 import Event
+
+PARTITIONS = 3
+SAROS = str(Path(sys.executable).parent / "saros")
+START_MS = 1_700_000_000_000
+SETTINGS = {
+    "SAROS_KAFKA__PARTITIONS": str(PARTITIONS),
+    "SAROS_MODEL__DIM": "8",
+    "SAROS_MODEL__ITEMS_MAX": "5000",
+    "SAROS_GATE__BLOCKS_MIN": "2",
+    "SAROS_GATE__BLOCKS_MAX": "12",
+    "SAROS_GATE__WINDOW_DAYS": "2",
+    "SAROS_TRAINER__POLL_MESSAGES": "40",
+    "SAROS_KAFKA__OPTIONS": json.dumps({"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}),
+}
+
+
+class Model:
+    """A model with its own name, and the processes that work on it."""
+
+    def __init__(self, name: str, bootstrap: str, store_url: str, scratch: Path) -> None:
+        self.name, self.cluster, self.scratch = name, Cluster(bootstrap), scratch
+        self.settings = {
+            **SETTINGS, "SAROS_MODEL__NAME": name, "SAROS_KAFKA__BOOTSTRAP": bootstrap, "SAROS_REDIS__URL": store_url
+        }  # fmt: skip
+        self.topics = topics_of(name)
+        Admin(self.cluster).ensure(self.topics.events, PARTITIONS, 1, EVENTS_SETTINGS)
+        self._writer, self._sent, self._starts = Writer(self.cluster), 0, 0
+
+    def environ(self, **more: str) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SAROS_")}
+        return {**own, **self.settings, **more}
+
+    def send(self, count: int, seed: int = 0, *, singles: bool = True) -> None:
+        """Send so many events more, of few users and items: sessions, crossings of b and B, erasures, odd bytes."""
+        rng = Random(f"{seed} {self._sent}")
+        for k in range(self._sent, self._sent + count):
+            user = f"user-{min(rng.randrange(60), rng.randrange(60))}"
+            home = int(partitions_of([user], PARTITIONS)[0])
+            value = _event(rng, user, START_MS + 40_000 * k)
+            self._writer.send(self.topics.events, home, value, key=user.encode())
+            if rng.random() < 0.01:
+                self._writer.send(self.topics.events, home, b"\xff not an event", key=b"odd")
+        self._writer.flush()
+        self._sent += count
+
+    def trainer(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
+        """Start a trainer."""
+        self._starts += 1
+        with open(self.scratch / f"trainer-{self._starts}.log", "wb") as output:
+            return subprocess.Popen(
+                [SAROS, "trainer", *arguments],
+                env=self.environ(**more), stdout=output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def drain(self, timeout_s: float = 90.0) -> None:
+        """Let a trainer learn all there is."""
+        process = self.trainer("--until-drained")
+        assert process.wait(timeout_s) == 0, self.logs()
+
+    def audit(self) -> Audit:
+        """Return what the audit found."""
+        return audited(plan_of(load(self.settings)))
+
+    def check(self) -> None:
+        """The promise: nothing differs, and every event was counted."""
+        found = self.audit()
+        assert found.differences == 0, "\n".join([*found.told, self.logs()])
+        assert found.events == self._sent
+
+    def begun(self) -> int:
+        """Return how often trainers have begun partitions."""
+        return self.logs(1000).count("partition was begun")
+
+    def logs(self, lines: int = 25) -> str:
+        """Return the last words of all trainers."""
+        return "\n".join(
+            f"--- {path.name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+            for path in sorted(self.scratch.glob("trainer-*.log"))
+        )
+
+
+def _event(rng: Random, user: str, time_ms: int) -> bytes:
+    """Return a message: mostly slates and clicks, some feedback, a few erasures, a few batches."""
+    item = f"item/{rng.randrange(40)}"
+    chance = rng.random()
+    if chance < 0.01:
+        erase = Event(user_id=user, event_time_ms=time_ms)
+        erase.user_erase.SetInParent()
+        return erase.SerializeToString()
+    if chance < 0.45:
+        return message_of([event_of(user, CLICK, [item], time_ms)])
+    if chance < 0.5:
+        return message_of([event_of(user, rng.choice((NEGATIVE, POSITIVE)), [item], time_ms)])
+    slate = [f"item/{rng.randrange(40)}" for _ in range(rng.randrange(1, 5))]
+    return message_of([event_of(user, IMPRESSION, slate, time_ms)])
+
+
+def await_until(true: Callable[[], bool], timeout_s: float = 60.0, what: Callable[[], str] = lambda: "") -> None:
+    """Wait until something is so."""
+    until = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < until, what()
+        time.sleep(0.05)
+
+
+@contextmanager
+def running(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """End processes, however the test does."""
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()

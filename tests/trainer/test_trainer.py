@@ -1,0 +1,129 @@
+"""Every event counts once, whatever is killed or forgotten: real processes, a real broker, a real store, an audit."""
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker import Broker
+from tests.store import StoreServer, connect
+from tests.trainer.runs import Model, await_until, running
+
+
+@pytest.fixture
+def model(real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path) -> Model:
+    return Model(model_name, real_broker.address, store_server.url, tmp_path)
+
+
+@pytest.fixture
+def redis(store_server: StoreServer) -> Any:
+    return connect(store_server.url)
+
+
+@contextmanager
+def stopped(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    process.send_signal(signal.SIGSTOP)
+    yield
+    process.send_signal(signal.SIGCONT)
+
+
+def keys_of(redis: Any, model: Model, kind: str) -> list[bytes]:
+    return sorted(redis.scan_iter(f"{{{model.name}:*}}:{kind}*"))
+
+
+def test_all_events_are_learned_and_the_audit_finds_what_is_not_right(model: Model, redis: Any) -> None:
+    model.send(1500)
+    model.drain()
+    model.check()
+    model.send(500)
+    model.drain()
+    model.check()
+    shard = next(key for key in keys_of(redis, model, "item"))
+    field = redis.hkeys(shard)[0]
+    row = bytearray(redis.hget(shard, field))
+    row[0] ^= 1
+    redis.hset(shard, field, bytes(row))
+    assert model.audit().differences == 1
+    row[0] ^= 1
+    row[4 * 8] ^= 1  # a counter
+    redis.hset(shard, field, bytes(row))
+    assert model.audit().differences == 2, "both logs say something else"
+    row[4 * 8] ^= 1
+    redis.hset(shard, field, bytes(row))
+    user = keys_of(redis, model, "u")[0]
+    value = redis.get(user)
+    redis.delete(user)
+    assert model.audit().differences == 2
+    redis.set(user, value)
+    ledger = keys_of(redis, model, "l")[0]
+    redis.hdel(ledger, redis.hkeys(ledger)[0])
+    assert model.audit().differences == 2
+
+
+def test_killed_at_each_point(model: Model) -> None:
+    for point in ("learned:3", "sent:2", "flushed:4", "shard:7"):
+        model.send(500)
+        victim = model.trainer(SAROS_TEST_KILL=point)
+        with running([victim]):
+            assert victim.wait(90) == -signal.SIGKILL, f"{point} was not reached\n{model.logs()}"
+    model.drain()
+    model.check()
+
+
+def test_all_of_the_store_is_lost(model: Model, redis: Any) -> None:
+    model.send(800)
+    model.drain()
+    redis.delete(*redis.scan_iter(f"{{{model.name}:*"))
+    model.send(300)
+    model.drain()
+    model.check()
+
+
+def test_a_shard_is_lost_and_another_falls_back_under_load(model: Model, redis: Any) -> None:
+    model.send(600)
+    trainer = model.trainer()
+    with running([trainer]):
+        await_until(lambda: len(keys_of(redis, model, "ivec")) == 16, what=model.logs)
+        with stopped(trainer):  # what is read one by one has to be of one moment
+            old = {key: redis.dump(key) for key in redis.scan_iter(f"{{{model.name}:1}}*")}
+        assert old
+        model.send(600)
+        heads = {key: redis.get(key) for key in keys_of(redis, model, "pf")}
+        await_until(lambda: any(redis.get(key) != value for key, value in heads.items()), what=model.logs)
+        with stopped(trainer):
+            redis.delete(*redis.scan_iter(f"{{{model.name}:0}}*"))
+            redis.delete(*redis.scan_iter(f"{{{model.name}:1}}*"))
+            for key, data in old.items():
+                redis.restore(key, 0, data)
+        model.send(600)
+        trainer.send_signal(signal.SIGTERM)
+        assert trainer.wait(20) == 0, model.logs()
+    model.drain()
+    model.check()
+
+
+def test_three_trainers_one_stopped_for_long_and_one_killed(model: Model) -> None:
+    model.send(300)
+    trainers = [model.trainer() for _ in range(3)]
+    with running(trainers):
+        await_until(lambda: model.logs().count("trainer was started") == 3, what=model.logs)
+        await_until(lambda: model.begun() >= 3, what=model.logs)
+        model.send(300)
+        trainers[0].send_signal(signal.SIGSTOP)
+        before = model.begun()
+        model.send(300)
+        await_until(lambda: model.begun() > before, what=model.logs)  # its partitions went to others
+        model.send(100)
+        trainers[0].send_signal(signal.SIGCONT)
+        model.send(300)
+        trainers[1].kill()
+        model.send(300)
+        for trainer in (trainers[0], trainers[2]):
+            trainer.send_signal(signal.SIGTERM)
+            assert trainer.wait(30) == 0, model.logs()
+    model.drain()
+    model.check()
