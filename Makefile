@@ -52,6 +52,11 @@ check: $(STAMP) ## Lint, formatting, types, who may import whom, and the example
 fuzz: $(STAMP) ## Feed the decoder made-up bytes for a minute (Linux). ARGS=build/fuzz/crash-... runs what was found again.
 	$(BIN)/python -m tests.fuzz.wire --seconds 60 $(ARGS)
 
+test-faults: $(STAMP) ## The long fault runs (tens of minutes). SEED repeats one.
+	$(eval SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+	@echo SAROS_TEST_SEED=$(SEED)
+	SAROS_TEST_FAULTS=1 SAROS_TEST_SEED=$(SEED) $(BIN)/pytest tests/model tests/trainer $(ARGS)
+
 bench: $(STAMP) ## Measure the core beside its PEERS, in one thread. ARGS are passed to `saros bench core`.
 	@mkdir -p build && $(BIN)/pip freeze --exclude-editable > build/installed.txt  # peers must not move what is locked
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint build/installed.txt $(PEERS) || \

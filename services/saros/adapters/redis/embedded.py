@@ -56,7 +56,7 @@ class EmbeddedStore:
     def __init__(self, data_dir: Path, options: Mapping[str, str] = {}, timeout_s: float = 60.0) -> None:
         """`options` go over ours; `timeout_s` is for the start, which reads all that is in the directory."""
         self._program = find_server()
-        self._data_dir, self._options, self._timeout_s = data_dir.resolve(), {**_OPTIONS, **options}, timeout_s
+        self.data_dir, self._options, self._timeout_s = data_dir.resolve(), {**_OPTIONS, **options}, timeout_s
         # Not in the data's directory: the path of a socket may have no more than some 100 bytes.
         self._socket_dir = Path(tempfile.mkdtemp(prefix="saros-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -77,12 +77,12 @@ class EmbeddedStore:
 
     def _start(self) -> None:
         """Start the server, and return when it answers."""
-        self._data_dir.mkdir(0o700, parents=True, exist_ok=True)
-        options = {**self._options, "dir": str(self._data_dir), "unixsocket": str(self._socket)}
+        self.data_dir.mkdir(0o700, parents=True, exist_ok=True)
+        options = {**self._options, "dir": str(self.data_dir), "unixsocket": str(self._socket)}
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
         lock = self._lock()
         try:
-            with (self._data_dir / "store.log").open("wb") as log:
+            with (self.data_dir / "store.log").open("wb") as log:
                 self._process = subprocess.Popen(
                     ["/bin/sh", "-c", _GUARDED, "sh", self._program, *arguments],
                     stdin=subprocess.PIPE,
@@ -98,7 +98,7 @@ class EmbeddedStore:
     def _lock(self) -> int:
         """Return an open file that holds the lock on the directory. One that is being killed holds it for a moment."""
         until = time.monotonic() + _LOCK_S
-        with (self._data_dir / "store.lock").open("wb") as lock:
+        with (self.data_dir / "store.lock").open("wb") as lock:
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,7 +107,7 @@ class EmbeddedStore:
                 except BlockingIOError:
                     if time.monotonic() > until:
                         raise InputError(
-                            f"{self._data_dir} is the directory of a store that runs",
+                            f"{self.data_dir} is the directory of a store that runs",
                             "stop it, or give another directory",
                         ) from None
                     time.sleep(_READY_S)
@@ -127,7 +127,7 @@ class EmbeddedStore:
                     raise StoreError(self._obituary(f"the embedded store did not start in {self._timeout_s:g} s"))
 
     def _obituary(self, what: str) -> str:
-        lines = (self._data_dir / "store.log").read_text(errors="replace").splitlines()
+        lines = (self.data_dir / "store.log").read_text(errors="replace").splitlines()
         return "\n".join([f"{what}; its last words:", *lines[-_TAIL_LINES:]])
 
     def _stop(self, number: signal.Signals) -> None:
