@@ -17,7 +17,7 @@ COMPILE := $(LOCK_VENV)/bin/uv pip compile --quiet --universal --python-version 
 	--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help install replay test check fuzz bench proto lock clean
+.PHONY: help install replay test test-faults check fuzz bench proto lock clean
 
 help: ## Print this list.
 	@echo 'Usage: make <target>   (PYTHON=python3.12 picks the interpreter, ARGS=... is passed on)'

@@ -11,20 +11,38 @@ from hypothesis import strategies as st
 
 from saros.core import codec
 from saros.core.codec_blocks import unpack_ledger
+from saros.core.events import CLICK, IMPRESSION, Events
+from saros.core.gate import GateRules
 from saros.core.items import Items
 from saros.core.jit import U64
 from saros.core.learner import Learner
 from saros.core.rows import live_rows
+from saros.core.step import live_step
 from saros.errors import RefusedError
 from saros.redo.fence import Fence, pack_vector, unpack_fence, unpack_vector
 from saros.redo.genesis import Genesis, genesis_of
-from saros.redo.record import Place, lows, operations, pack_record, read_redo
+from saros.redo.record import Place, learned, lows, operations, pack_record, read_redo
 from saros.redo.replica import Replica
-from saros.wire.operations import StoredUser, read_user
+from saros.wire.operations import StoredUser, read_operations, read_user
 from saros.wire.v1 import redo_pb2 as pb
 from tests.core.test_codec import DIM, make_learner, picture, placed, some_events
 
 LOG_ID, SHARDS = 7, 3
+FROZEN_RECORD = (
+    "090100000000000000110200000000000000200a280c32520a080b000000000000001204000000001a01012201022a0434000000323401"
+    "03010001000200d00700000000000000000000d0cc4c3d0000000005000000000000000600000000000000ae4f65bed4f08a3e3a670a08"
+    "0b000000000000001201041a0448000000224801000001000000000100010100000000d007000000000000000000000000000001000000"
+    "01000000010000000000000048e1ffff01000000340000000600000006000000000000002a08d0cc4c3dc16a403d42100a080500000000"
+    "0000001204666976654a89010a86010100000001000000d007000000000000010000000000000003000000000000000000000000000000"
+    "00000000000000000000000000000000000000000000000001000000000000000000000000000000000000000000000000000000000000"
+    "00000000000000000000000000000000000000000000000000000000000000000001000100000052023002"
+)
+FROZEN_OPERATIONS = (
+    "020b0000000000000000000000340000000103010001000200d00700000000000000000000d0cc4c3d0000000005000000000000000600"
+    "000000000000ae4f65bed4f08a3e010b0000000000000053000000000800d0cc4c3dc16a403d01000001000000000100010100000000d0"
+    "0700000000000000000000000000000100000001000000010000000000000048e1ffff0100000034000000060000000600000000000000"
+)
+FROZEN_GENESIS = "08011107000000000000001a1000000000000000000000000000000000280330cfe6930140cd99334802500362020028"
 GENESIS = Genesis(LOG_ID, bytes(16), live_rows(DIM), 2, SHARDS, "", (0, 40))
 
 
@@ -220,3 +238,35 @@ def test_fences_and_genesis_through_bytes() -> None:
     assert genesis_of(GENESIS.message()) == GENESIS
     with pytest.raises(RefusedError, match="format version 2"):
         genesis_of(pb.Genesis(version=2))
+
+
+def tiny_record() -> pb.Record:
+    """What a user does that is shown two items and clicks one."""
+    items = Items(live_rows(2), 8)
+    learner = Learner(items, live_step(), gate_rules=GateRules(blocks_max=3), keep_added=False)
+    touched = learner.intern(np.array([11], np.uint64))
+    before = lows(learner.users.arrays, touched)
+    events = Events.of([touched[0]] * 2, [IMPRESSION, CLICK], [5, 6, 6], [1000, 2000], start=[0, 2, 3])
+    batch = learner.learn(events)
+    return pack_record(Place(1, 2, 0, 10, 12), learner, batch, touched, before, {5: b"five"}, pb.Stats(messages=2))
+
+
+def test_version_1_stays_readable() -> None:
+    """Bytes that were written once have to mean the same for ever: they stand in logs and stores."""
+    record = pb.Record.FromString(bytes.fromhex(FROZEN_RECORD))
+    assert record.SerializeToString(deterministic=True).hex() == FROZEN_RECORD
+    found = learned(record, 2)
+    assert found.sign.tolist() == [1]
+    assert found.flags.tolist() == [2]
+    assert (found.blocks.negatives.tolist(), found.blocks.positives.tolist()) == ([1], [1])
+    assert found.blocks.items.tolist() == [5, 6]
+    assert operations(record, 2).hex() == FROZEN_OPERATIONS
+    assert [(code, user, number) for code, user, number, _ in read_operations(operations(record, 2))] == [
+        (2, 11, 0), (1, 11, 0)
+    ]  # fmt: skip
+    assert Fence(-1, 7, 2**64 - 1).pack().hex() == "ffffffffffffffff0700000000000000ffffffffffffffff"
+    assert GENESIS.message().SerializeToString(deterministic=True).hex() == FROZEN_GENESIS
+
+
+def test_what_is_written_now_is_version_1() -> None:
+    assert tiny_record().SerializeToString(deterministic=True).hex() == FROZEN_RECORD

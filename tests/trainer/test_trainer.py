@@ -1,7 +1,9 @@
 """Every event counts once, whatever is killed or forgotten: real processes, a real broker, a real store, an audit."""
 
+import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from saros.cli import run
 from tests.broker import Broker
 from tests.store import StoreServer, connect
 from tests.trainer.runs import Model, await_until, running
@@ -72,6 +75,45 @@ def test_killed_at_each_point(model: Model) -> None:
             assert victim.wait(90) == -signal.SIGKILL, f"{point} was not reached\n{model.logs()}"
     model.drain()
     model.check()
+
+
+def test_status_and_order(model: Model, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads what is told; SIGTERM ends in order, and the group knows how far it came."""
+    for name, value in model.settings.items():
+        monkeypatch.setenv(name, value)
+    assert run(["status"]) == 2, "there is no log yet"
+    assert run(["init"]) == 0
+    assert "3 partitions, 16 shards, rows of 8" in capsys.readouterr().out
+    model.send(200)
+    trainer = model.trainer(SAROS_TRAINER__INSTANCE="one")
+
+    def rows() -> list[dict[str, Any]]:
+        assert run(["status", "--json"]) == 0
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["partitions"]
+        return found
+
+    with running([trainer]):
+        await_until(lambda: all(row["lag"] == 0 and row["owner"] == "one" for row in rows()), what=model.logs)
+        assert all(row["redo_offset"] == row["redo_end"] - 1 for row in rows())
+        start = time.monotonic()
+        trainer.send_signal(signal.SIGTERM)
+        assert trainer.wait(20) == 0, model.logs()
+        assert time.monotonic() - start < 10
+    assert all(row["items_offset"] == row["redo_end"] - 1 for row in rows()), "shards were written at the end"
+    assert run(["status"]) == 0
+    assert "owner" in capsys.readouterr().out
+    model.check()
+
+
+def test_other_settings_are_refused(model: Model) -> None:
+    model.send(10)
+    model.drain()
+    for name, value, hint in (("SAROS_MODEL__DIM", "9", "SAROS_MODEL__DIM=8"), ("SAROS_MODEL__SEED", "3", "SEED=0"),
+                              ("SAROS_MODEL__ITEMS_MAX", "900000", "ITEMS_MAX"),
+                              ("SAROS_GATE__MODE", "session", "immediate")):  # fmt: skip
+        refused = model.trainer("--until-drained", **{name: value})
+        assert refused.wait(60) == 2, name
+        assert hint in model.logs(), name
 
 
 def test_all_of_the_store_is_lost(model: Model, redis: Any) -> None:

@@ -26,13 +26,12 @@ from saros.core.fold import buckets_at, fold
 from saros.core.items import Items
 from saros.core.learner import Batch, Learner
 from saros.core.users import CLOCK, NEW
-from saros.errors import InputError
 from saros.redo.fence import FENCE_BYTES, Fence, unpack_fence, unpack_vector
 from saros.redo.genesis import Genesis
 from saros.redo.record import learned, operations
 from saros.redo.replica import Replica
 from saros.trainer.plan import Plan, new_learner
-from saros.trainer.start import open_store
+from saros.trainer.start import find_log, open_store
 from saros.wire.decode import Decoder
 from saros.wire.operations import CLEAR, DROP, ERASE, KEEP, PUT, SET, StoredUser, read_operations, read_user
 from saros.wire.rare import gate_rules
@@ -56,13 +55,9 @@ class Audit(NamedTuple):
 
 def audited(plan: Plan) -> Audit:
     """Compare a model's store with its logs."""
-    names = topics_of(plan.model)
-    redo = RedoLog(plan.cluster, names.redo, plan.partitions)
-    genesis = redo.genesis()
-    if genesis is None:
-        raise InputError(f"the model {plan.model!r} has no log yet", "run `saros trainer` or `saros init`")
+    redo, genesis = find_log(plan)
     store, reader = open_store(plan, genesis), Reader(plan.cluster, f"{plan.model}-audit")
-    found = Auditor(plan, genesis, store, redo, reader, names.events).run()
+    found = Auditor(plan, genesis, store, redo, reader, topics_of(plan.model).events).run()
     for client in (reader, redo, store):
         client.close()
     return found

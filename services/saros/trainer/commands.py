@@ -132,3 +132,34 @@ def audit(as_json: Json = False) -> None:
             typer.echo(f"  {line}")
     if found.differences:
         raise typer.Exit(1)
+
+
+@app.command()
+def status(as_json: Json = False) -> None:
+    """Show how a model stands: who reads which partition, how far behind, and how far the store has come.
+
+    Example:
+
+      saros status --json | jq '[.partitions[].lag] | add'
+    """
+    plan = plan_of(load())
+    from saros.trainer.status import status_of
+
+    found = status_of(plan)
+    if as_json:
+        typer.echo(json.dumps({**found._asdict(), "partitions": [row._asdict() for row in found.partitions]}))
+        return
+    typer.echo(f"model {found.model}: {len(found.partitions)} partitions, {found.shards} shards, rows of {found.dim}")
+    rows: list[tuple[str, ...]] = [
+        ("partition", "next event", "end", "lag", "store at record", "items at", "log ends", "owner")
+    ]
+    rows += [
+        tuple(str(value) for value in (
+            row.partition, row.next, row.end, row.lag, row.redo_offset, row.items_offset, row.redo_end,
+            row.owner or "nobody",
+        ))
+        for row in found.partitions
+    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)) + f"  {row[-1]}")

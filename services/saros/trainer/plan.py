@@ -41,6 +41,11 @@ class Plan(NamedTuple):
     rules: LoopRules
 
 
+def group_of(plan: Plan) -> str:
+    """Return the name of the group that trainers of a model form."""
+    return f"{plan.model}-trainer"
+
+
 def new_learner(plan: Plan, items: Items, *, whole: bool = False) -> Learner:
     """Return a learner of one partition; `whole`: it keeps all users and ledgers in memory."""
     return Learner(

@@ -23,7 +23,7 @@ from saros.redo.genesis import Genesis, check_settings, differences, genesis_of,
 from saros.redo.replica import Replica
 from saros.telemetry import log
 from saros.trainer.loop import Trainer
-from saros.trainer.plan import Plan, new_learner
+from saros.trainer.plan import Plan, group_of, new_learner
 from saros.trainer.shards import ShardWriter, boot
 from saros.wire.decode import Decoder
 from saros.wire.v1 import redo_pb2 as pb
@@ -65,6 +65,17 @@ def ensure_genesis(plan: Plan, redo: RedoLog, events: Topic) -> Genesis:
     check_settings(found, plan.rows, plan.partitions, plan.items_max)
     check_same(events, found.events_topic_id)
     return found
+
+
+def find_log(plan: Plan) -> tuple[RedoLog, Genesis]:
+    """Return the log of a model that is there already."""
+    topic = topics_of(plan.model).redo
+    if Admin(plan.cluster).find(topic) is not None:
+        redo = RedoLog(plan.cluster, topic, plan.partitions)
+        genesis = redo.genesis()
+        if genesis is not None:
+            return redo, genesis
+    raise InputError(f"the model {plan.model!r} has no log yet", "run `saros trainer` or `saros init`")
 
 
 def _check_no_store(plan: Plan) -> None:
@@ -124,7 +135,7 @@ class Session:
         shards = ShardWriter(self._store, replica, boot(self._store, self._redo, replica))
         self._redo.follow(replica.fences)
         dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions)
-        self._reader = Reader(plan.cluster, f"{plan.model}-trainer", instance=plan.instance, statistics_s=5)
+        self._reader = Reader(plan.cluster, group_of(plan), instance=plan.instance, statistics_s=5)
         intake = Intake(self._reader, Decoder(genesis.key(), plan.partitions), dead, names.events)
 
         self.trainer = Trainer(

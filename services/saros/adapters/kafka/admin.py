@@ -83,6 +83,19 @@ class Admin:
         except KafkaException as error:
             raise BrokerError(f"topic {name} cannot be deleted: {text_of(error.args[0])}") from error
 
+    def owners(self, group: str, topic: str) -> dict[int, str]:
+        """Return who in a group reads which partition: a name that stays, or host and client."""
+        try:
+            found = self._client.describe_consumer_groups([group], request_timeout=self._timeout_s)[group].result()
+        except KafkaException as error:
+            raise BrokerError(f"group {group} cannot be looked at: {text_of(error.args[0])}") from error
+        return {
+            place.partition: member.group_instance_id or f"{member.host.lstrip('/')} {member.member_id[-8:]}"
+            for member in found.members
+            for place in (member.assignment.topic_partitions if member.assignment else ())
+            if place.topic == topic
+        }
+
     def trim(self, name: str, partition: int, before: int) -> None:
         """Let go of all messages of a partition before an offset."""
         place = TopicPartition(name, partition, before)
