@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, Info
 
 _LOG = logging.getLogger("saros")
 _LOG.addHandler(logging.NullHandler())
@@ -37,6 +37,19 @@ FLUSH_SECONDS = Histogram(
     "saros_flush_seconds", "Time that writing to the store takes.", ["kind"],
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
 )  # fmt: skip
+LEARN_SECONDS = Histogram(
+    "saros_learn_seconds", "Time from a micro-batch's columns to its record: users, sessions, gate, step.",
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
+)  # fmt: skip
+PROGRESSIVE = Counter(
+    "saros_progressive", "Sums over blocks as they closed, before they were learned.", ["sum", "decision"]
+)
+BOUND = Gauge("saros_gate_bound", "Blocks of a user that count: fewest (b) and most (B).", ["partition", "bound"])
+BEHIND = Gauge("saros_behind_seconds", "Age of the newest event that is learned.", ["partition"])
+MEMORY = Gauge("saros_memory_bytes", "Bytes of tables and caches.", ["cache"])
+USERS = Gauge("saros_users_in_memory", "Users held in memory.", ["partition"])
+ITEMS = Gauge("saros_items", "Items in the table.")
+BUILD = Info("saros_build", "What runs here.")
 BATCH_EVENTS = Histogram(
     "saros_batch_events", "Events of a micro-batch.", buckets=(1, 10, 100, 500, 1000, 2000, 4000, 8000, 16000)
 )

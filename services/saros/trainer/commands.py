@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import saros
 from saros.console import Json, progress
 from saros.errors import InputError
 from saros.settings import Settings, load
@@ -65,7 +66,7 @@ def trainer(
     settings = load()
     plan = plan_of(settings)
     from saros.core.warm import warm
-    from saros.telemetry import log, log_to_stderr
+    from saros.telemetry import BUILD, log, log_to_stderr
     from saros.trainer.start import Session, Stop
     from saros.wire.decode import warm as warm_decoder
     from saros.wire.operations import warm as warm_operations
@@ -80,6 +81,7 @@ def trainer(
     if settings.trainer.metrics_port:
         from prometheus_client import start_http_server
 
+        BUILD.info({"version": saros.__version__, "model": plan.model})
         start_http_server(settings.trainer.metrics_port)
     session = Session(plan, stop)
     log("trainer was started", model=plan.model)

@@ -24,7 +24,6 @@ from saros.adapters.kafka import Place as Offset
 from saros.adapters.places import start_of
 from saros.adapters.redis import Store
 from saros.adapters.redo import Message, RedoLog
-from saros.core.counts import named
 from saros.core.fold import SignedBlocks, fold_rows
 from saros.core.jit import I64
 from saros.core.learner import Batch, Learner
@@ -32,16 +31,16 @@ from saros.errors import BrokerError
 from saros.redo.record import learned
 from saros.redo.replica import Replica
 from saros.telemetry import (
-    BATCH_EVENTS,
-    EVENTS,
     FLUSH_SECONDS,
     FOREIGN,
+    LEARN_SECONDS,
     MESSAGES,
     RECORDS,
     REDO_BYTES,
     REJECTED,
     log,
 )
+from saros.trainer.observe import observe_batch, observe_tables
 from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
 from saros.trainer.shards import ShardWriter
@@ -224,8 +223,9 @@ class Trainer:
             return  # read before
         rows = taken.rows(messages)
         place = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end)
-        share.load(taken.users(rows))
-        learnt = share.learn(taken.events(rows, share.learner), lambda: self._drained(share))
+        with LEARN_SECONDS.time():
+            share.load(taken.users(rows))
+            learnt = share.learn(taken.events(rows, share.learner), lambda: self._drained(share))
         if learnt is None:
             return
         batch, touched, before = learnt
@@ -237,10 +237,7 @@ class Trainer:
         reach("learned")
         REDO_BYTES.inc(self._redo.send(share.partition, record))
         reach("sent")
-        BATCH_EVENTS.observe(len(rows))
-        for name, number in named(batch.counts).items():
-            if number:
-                EVENTS.labels(name).inc(number)
+        observe_batch(share.partition, len(rows), stats.newest_ms, batch)
 
     def _new_names(self, batch: Batch) -> dict[int, bytes]:
         """Return the texts of items that are added and have not been named in the log, as far as they are known."""
@@ -255,6 +252,7 @@ class Trainer:
         """Step 6: tell the group how far the records that count have come."""
         fences = self._replica.fences
         self._reader.commit(self._topic, [(partition, fences[partition].next) for partition in self.shares])
+        observe_tables(self._replica.items, self.shares.values())
         self._commit_at = time.monotonic() + _COMMIT_EVERY_S
 
     def step(self) -> int:
