@@ -46,7 +46,7 @@ class Model:
         }  # fmt: skip
         self.topics = topics_of(name)
         Admin(self.cluster).ensure(self.topics.events, PARTITIONS, 1, EVENTS_SETTINGS)
-        self._writer, self._sent, self._starts = Writer(self.cluster), 0, 0
+        self._writer, self.sent, self._starts = Writer(self.cluster), 0, 0
 
     def environ(self, **more: str) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if not name.startswith("SAROS_")}
@@ -54,8 +54,8 @@ class Model:
 
     def send(self, count: int, seed: int = 0, *, singles: bool = True) -> None:
         """Send so many events more, of few users and items: sessions, crossings of b and B, erasures, odd bytes."""
-        rng = Random(f"{seed} {self._sent}")
-        for k in range(self._sent, self._sent + count):
+        rng = Random(f"{seed} {self.sent}")
+        for k in range(self.sent, self.sent + count):
             user = f"user-{min(rng.randrange(60), rng.randrange(60))}"
             home = int(partitions_of([user], PARTITIONS)[0])
             value = _event(rng, user, START_MS + 40_000 * k)
@@ -63,7 +63,7 @@ class Model:
             if rng.random() < 0.01:
                 self._writer.send(self.topics.events, home, b"\xff not an event", key=b"odd")
         self._writer.flush()
-        self._sent += count
+        self.sent += count
 
     def trainer(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
         """Start a trainer."""
@@ -87,7 +87,7 @@ class Model:
         """The promise: nothing differs, and every event was counted."""
         found = self.audit()
         assert found.differences == 0, "\n".join([*found.told, self.logs()])
-        assert found.events == self._sent
+        assert found.events == self.sent
 
     def begun(self) -> int:
         """Return how often trainers have begun partitions."""

@@ -121,6 +121,17 @@ def test_status_and_order(model: Model, capsys: pytest.CaptureFixture[str], monk
     assert run(["status"]) == 0
     assert "owner" in capsys.readouterr().out
     model.check()
+    assert run(["user", "show", "user-0", "--json"]) == 0
+    known = json.loads(capsys.readouterr().out)
+    assert known["blocks"] >= known["counted"] >= 1
+    assert known["band"] in ("below", "in_band", "above")
+    assert run(["user", "erase", "user-0"]) == 0
+    model.sent += 1
+    model.drain()
+    capsys.readouterr()
+    assert run(["user", "show", "user-0"]) == 2
+    assert "nothing is known" in capsys.readouterr().err
+    model.check()
 
 
 def test_other_settings_are_refused(model: Model) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from saros.trainer.plan import Plan
 
 app = typer.Typer()
+user_app = typer.Typer(help="Look at a user, or have it forgotten.", no_args_is_help=True)
+app.add_typer(user_app, name="user")
 
 
 def plan_of(settings: Settings) -> "Plan":
@@ -165,3 +167,46 @@ def status(as_json: Json = False) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         typer.echo("  ".join(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)) + f"  {row[-1]}")
+
+
+_UserId = Annotated[str, typer.Argument(metavar="USER", help="The user's id, as events name it.")]
+
+
+@user_app.command("show")
+def show_user(user_id: _UserId, as_json: Json = False) -> None:
+    """Show what the store knows of a user: its blocks, its place in the gate's band, its ledger.
+
+    Example:
+
+      saros user show ann --json | jq .band
+    """
+    plan = plan_of(load())
+    from saros.trainer.people import find_person
+
+    found = find_person(plan, user_id)
+    if found is None:
+        raise InputError(
+            f"nothing is known of user {user_id!r}", "its events may still be on their way: `saros status`"
+        )
+    if as_json:
+        typer.echo(json.dumps(found._asdict()))
+    else:
+        for name, value in found._asdict().items():
+            typer.echo(f"{name:>14}  {value}")
+
+
+@user_app.command("erase")
+def erase_user(user_id: _UserId) -> None:
+    """Have a user forgotten: row, state and ledger, and what it taught within the gate's window is taken back.
+
+    It is an event like any other. What it taught before the window stays, as does what Kafka still holds.
+
+    Example:
+
+      saros user erase ann
+    """
+    plan = plan_of(load())
+    from saros.trainer.people import erase_person
+
+    erase_person(plan, user_id)
+    typer.echo("the erasure was sent; it is done when the trainer has come to it")
