@@ -25,8 +25,8 @@ DEAD_SETTINGS = {
     "retention.ms": "2592000000",
 }
 # The model's log is kept for good: what it says is the model. Records stay far below this size but where many users
-# with full ledgers pass B in one micro-batch.
-REDO_MESSAGE_MAX = 16 * 2**20
+# with full ledgers pass B in one message.
+REDO_MESSAGE_MAX = 64 * 2**20
 REDO_SETTINGS = {
     "message.timestamp.type": "LogAppendTime",
     "max.message.bytes": str(REDO_MESSAGE_MAX),

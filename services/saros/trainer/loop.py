@@ -197,13 +197,21 @@ class Trainer:
 
     def _learn_all(self, partition: int, taken: Taken) -> None:
         """Learn the messages of one partition, micro-batch by micro-batch."""
-        for messages in taken.runs(taken.of(partition), self._rules.batch_events):
+        mine = taken.of(partition)
+        if taken.polled.offset(int(mine[0])) < self.shares[partition].next:
+            # What lies before `next` is in records already.
+            mine = mine[[taken.polled.offset(k) >= self.shares[partition].next for k in mine.tolist()]]
+        for messages in taken.runs(mine, self._rules.batch_events):
             share = self.shares.get(partition)
-            while share is not None and partition not in self._stale and len(share.flights) >= FLIGHTS_MAX:
-                self._wait()
-            if share is None or partition in self._stale:
+            if share is None or not self._has_room(share):
                 return  # it is read again from where the log stands
             self._learn(share, taken, messages)
+
+    def _has_room(self, share: Share) -> bool:
+        """Wait until a share may send another record; False where it has to begin anew."""
+        while len(share.flights) >= FLIGHTS_MAX and share.partition not in self._stale:
+            self._wait()
+        return share.partition not in self._stale
 
     def _wait(self) -> None:
         """Let a record in flight come back."""
@@ -218,14 +226,16 @@ class Trainer:
 
     def _learn(self, share: Share, taken: Taken, messages: I64) -> None:
         """Steps 4 and 5 for one micro-batch: a run of messages of one partition."""
-        end = taken.polled.offset(int(messages[-1])) + 1
-        if end <= share.next:
-            return  # read before
-        rows = taken.rows(messages)
+        rows, end = taken.rows(messages), taken.polled.offset(int(messages[-1])) + 1
         place = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end)
         with LEARN_SECONDS.time():
             share.load(taken.users(rows))
-            learnt = share.learn(taken.events(rows, share.learner), lambda: self._drained(share))
+            events = taken.events(rows, share.learner)
+            if share.at_stake(events) > self._rules.taken_back_bytes and len(messages) > 1:
+                # Their ledgers all go into the record: into two, then.
+                self._learn_both(share, taken, messages)
+                return
+            learnt = share.learn(events, lambda: self._drained(share))
         if learnt is None:
             return
         batch, touched, before = learnt
@@ -238,6 +248,14 @@ class Trainer:
         REDO_BYTES.inc(self._redo.send(share.partition, record))
         reach("sent")
         observe_batch(share.partition, len(rows), stats.newest_ms, batch)
+
+    def _learn_both(self, share: Share, taken: Taken, messages: I64) -> None:
+        """Learn a micro-batch in two halves."""
+        middle = len(messages) // 2
+        for half in (messages[:middle], messages[middle:]):
+            if not self._has_room(share):
+                return
+            self._learn(share, taken, half)
 
     def _new_names(self, batch: Batch) -> dict[int, bytes]:
         """Return the texts of items that are added and have not been named in the log, as far as they are known."""

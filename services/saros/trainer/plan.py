@@ -17,6 +17,7 @@ class LoopRules(NamedTuple):
 
     poll_messages: int = 4000
     batch_events: int = 8000
+    taken_back_bytes: int = 8 * 2**20  # of ledgers that one micro-batch may take back
     user_ttl_s: int = 0
     stop_at_gap: bool = False
 

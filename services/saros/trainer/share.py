@@ -13,9 +13,11 @@ import numpy as np
 
 from saros.core.codec import unpack_partition
 from saros.core.codec_blocks import unpack_ledger
-from saros.core.events import Events
+from saros.core.events import CLICK, ERASE, POSITIVE, Events
+from saros.core.gate import DAYS
 from saros.core.jit import I32, U64
 from saros.core.learner import Batch, Learner
+from saros.core.users import BYTES, COUNTED
 from saros.redo.fence import Fence
 from saros.redo.record import Place, lows, pack_record
 from saros.trainer.users import UserStore
@@ -76,6 +78,15 @@ class Share:
     def _fill_ledger(self, slot: int, entries: dict[int, bytes]) -> None:
         blocks = [data for _, data in sorted(entries.items())]
         unpack_ledger(self.learner.ledger, slot, b"".join(blocks), np.cumsum([0, *map(len, blocks)]))
+
+    def at_stake(self, events: Events) -> int:
+        """Return how many bytes of ledgers these events may take back, at most: those of users that may pass B."""
+        clicks = events.user[(events.kind == CLICK) | (events.kind == POSITIVE)]
+        users, count = np.unique(clicks, return_counts=True)
+        gate = self.learner.users.arrays.gate
+        passing = users[gate[users, COUNTED] + count > self.learner.gate.bounds[1]]
+        erased = np.unique(events.user[events.kind == ERASE])
+        return int(gate[np.union1d(passing, erased), BYTES : BYTES + DAYS].sum())
 
     def learn(self, events: Events, drain: Callable[[], bool]) -> tuple[Batch, I32, I32] | None:
         """Learn a micro-batch; None where the partition is lost meanwhile.
