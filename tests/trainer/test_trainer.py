@@ -1,5 +1,6 @@
 """Every event counts once, whatever is killed or forgotten: real processes, a real broker, a real store, an audit."""
 
+import gc
 import json
 import signal
 import socket
@@ -14,6 +15,10 @@ from urllib.request import urlopen
 import pytest
 
 from saros.cli import run
+from saros.settings import load
+from saros.telemetry import RECORDS
+from saros.trainer.commands import plan_of
+from saros.trainer.start import Session, Stop
 from tests.broker import Broker
 from tests.store import StoreServer, connect
 from tests.trainer.runs import Model, await_until, running
@@ -131,6 +136,27 @@ def test_status_and_order(model: Model, capsys: pytest.CaptureFixture[str], monk
     capsys.readouterr()
     assert run(["user", "show", "user-0"]) == 2
     assert "nothing is known" in capsys.readouterr().err
+    model.check()
+
+
+@pytest.fixture
+def quiet_stop() -> Iterator[Stop]:
+    """A stop that nobody asks for; signals and the collector are afterwards as they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield Stop()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    gc.enable()
+
+
+def test_ledgers_that_are_taken_back_are_spread_over_records(model: Model, quiet_stop: Stop) -> None:
+    """Small limits: micro-batches are cut by events, and in two where users with ledgers may pass B."""
+    model.send(2500)
+    plan = plan_of(load(model.settings))
+    rules = plan.rules._replace(batch_events=60, poll_messages=100, taken_back_bytes=1)
+    before = RECORDS._value.get()
+    Session(plan._replace(rules=rules), quiet_stop).run(until_drained=True)
+    assert RECORDS._value.get() - before > 1.5 * 2500 / 60, "far more than events alone would make"
     model.check()
 
 
