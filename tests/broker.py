@@ -106,32 +106,45 @@ def _answering(address: str) -> str:
 @contextmanager
 def docker(others: Mapping[str, str] = {}) -> Iterator[str]:
     """Run a container, with `others` over the usual settings, and yield its address."""
-    _ask_engine()
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    # One variable makes the image forget all its own defaults, so it gets the whole set.
+    settings = _settings("0.0.0.0:9092", address, 19092, 9093, others)
+    environ = {"KAFKA_" + name.upper().replace(".", "_"): value for name, value in settings.items()}
+    with container(IMAGE, (9092, port), STARTED, environ):
+        yield address
+
+
+@contextmanager
+def container(
+    image: str, ports: tuple[int, int], ready: str, environ: Mapping[str, str] = {}, command: str | None = None
+) -> Iterator[None]:
+    """Run a container until its log has said that it is ready; a port inside is one of this machine's."""
+    ask_engine()
     from docker.errors import DockerException
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-    (port,) = _free_ports(1)
-    address = f"127.0.0.1:{port}"
-    container = DockerContainer(IMAGE).with_bind_ports(9092, port)
-    # One variable makes the image forget all its own defaults, so it gets the whole set.
-    for name, value in _settings("0.0.0.0:9092", address, 19092, 9093, others).items():
-        container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
-    container.waiting_for(LogMessageWaitStrategy(STARTED).with_startup_timeout(START_S))
+    running = DockerContainer(image).with_bind_ports(*ports)
+    for name, value in environ.items():
+        running.with_env(name, value)
+    if command is not None:
+        running.with_command(command)
+    running.waiting_for(LogMessageWaitStrategy(ready).with_startup_timeout(START_S))
     try:
         try:
-            container.start()
+            running.start()
         except DockerException as error:
-            raise UnavailableError(f"docker: {IMAGE} cannot be run: {error}") from None
+            raise UnavailableError(f"docker: {image} cannot be run: {error}") from None
         except (RuntimeError, TimeoutError) as error:
-            log = b"".join(container.get_logs()).decode(errors="replace")
-            raise BrokerError(_obituary(f"{IMAGE} did not start", log)) from error
-        yield address
+            log = b"".join(running.get_logs()).decode(errors="replace")
+            raise BrokerError(obituary(f"{image} did not start", log)) from error
+        yield
     finally:
-        container.stop()
+        running.stop()
 
 
-def _ask_engine() -> None:
+def ask_engine() -> None:
     """Return when a Docker engine answers."""
     from docker.errors import DockerException
     from testcontainers.core.docker_client import DockerClient
@@ -160,7 +173,7 @@ def _cause(error: BaseException) -> BaseException:
 def java(scratch: Path, others: Mapping[str, str] = {}) -> Iterator[str]:
     """Run Kafka on the local Java, with `others` over the usual settings, and yield its address."""
     program, libs = java_path(), jars()
-    host, internal, controller = _free_ports(3)
+    host, internal, controller = free_ports(3)
     address = f"127.0.0.1:{host}"
     data, log, config = scratch / "data", scratch / "kafka.log", scratch / "server.properties"
     usual = _settings(address, address, internal, controller, others)
@@ -170,14 +183,14 @@ def java(scratch: Path, others: Mapping[str, str] = {}) -> Iterator[str]:
         stack.callback(shutil.rmtree, data, ignore_errors=True)
         form = [*run, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
         if stack.enter_context(spawned(form, log)).wait(START_S) != 0:
-            raise BrokerError(_obituary("Kafka refused its settings", log.read_text(errors="replace")))
+            raise BrokerError(obituary("Kafka refused its settings", log.read_text(errors="replace")))
         process = stack.enter_context(spawned([*run, "kafka.Kafka", str(config)], log))
         deadline = time.monotonic() + START_S
         while STARTED not in (said := log.read_text(errors="replace")):
             if process.returncode is not None:
-                raise BrokerError(_obituary(f"Kafka ended with code {process.returncode}", said))
+                raise BrokerError(obituary(f"Kafka ended with code {process.returncode}", said))
             if time.monotonic() > deadline:
-                raise BrokerError(_obituary(f"Kafka did not start in {START_S} s", said))
+                raise BrokerError(obituary(f"Kafka did not start in {START_S} s", said))
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.1)
         yield address
@@ -278,7 +291,7 @@ def _settings(host: str, advertised: str, internal: int, controller: int, others
     }
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return ports that nobody listens on, from below those that systems hand out to whoever asks for just any: there
     is a while until the broker takes them."""
     ports: list[int] = []
@@ -291,7 +304,7 @@ def _free_ports(count: int) -> list[int]:
     raise BrokerError("no free port")
 
 
-def _obituary(what: str, log: str) -> str:
+def obituary(what: str, log: str) -> str:
     return "\n".join([f"{what}; its last words:", *log.splitlines()[-TAIL_LINES:]])
 
 

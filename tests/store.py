@@ -25,7 +25,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from saros.adapters.redis import EmbeddedStore
-from tests.broker import START_S, BrokerError, UnavailableError, _ask_engine, _free_ports, _obituary
+from tests.broker import BrokerError, UnavailableError, container, free_ports
 
 IMAGE = "redis:7"
 READY = "Ready to accept connections"
@@ -80,31 +80,15 @@ def _answering(url: str) -> str:
 @contextmanager
 def docker() -> Iterator[str]:
     """Run a container, and yield its URL."""
-    _ask_engine()
-    from docker.errors import DockerException
-    from testcontainers.core.container import DockerContainer
-    from testcontainers.core.wait_strategies import LogMessageWaitStrategy
-
-    (port,) = _free_ports(1)
-    container = DockerContainer(IMAGE).with_bind_ports(6379, port).with_command("redis-server --appendonly yes")
-    container.waiting_for(LogMessageWaitStrategy(READY).with_startup_timeout(START_S))
-    try:
-        try:
-            container.start()
-        except DockerException as error:
-            raise UnavailableError(f"docker: {IMAGE} cannot be run: {error}") from None
-        except (RuntimeError, TimeoutError) as error:
-            log = b"".join(container.get_logs()).decode(errors="replace")
-            raise BrokerError(_obituary(f"{IMAGE} did not start", log)) from error
+    (port,) = free_ports(1)
+    with container(IMAGE, (6379, port), READY, command="redis-server --appendonly yes"):
         yield f"redis://127.0.0.1:{port}"
-    finally:
-        container.stop()
 
 
 @contextmanager
 def start_cluster(scratch: Path) -> Iterator[StoreServer]:
     """Run a cluster of embedded servers that share all slots."""
-    ports, buses = (numbers := _free_ports(2 * NODES))[:NODES], numbers[NODES:]
+    ports, buses = (numbers := free_ports(2 * NODES))[:NODES], numbers[NODES:]
     with ExitStack() as stack:
         nodes = []
         for port, bus in zip(ports, buses, strict=True):
