@@ -1,19 +1,6 @@
-"""The rules of the commit protocol, by number: what each says, and what is done instead where it is left out.
+"""Rules 1 to 29: the log, items, users, ledgers, snapshots."""
 
-Invariant: with all of them no schedule violates the oracle, and with any one left out alone some schedule does.
-Processes ask `world.rule("first wins")`, which is false where that rule is left out.
-"""
-
-from typing import NamedTuple
-
-
-class Rule(NamedTuple):
-    """`says` is the protocol, `instead` the mistake that shows why it is needed."""
-
-    name: str
-    says: str
-    instead: str
-
+from tests.model.rules.rule import Rule
 
 LOG = (
     Rule(
@@ -190,3 +177,5 @@ SNAPSHOT = (
         "goes on from its own count",
     ),
 )
+
+COMMIT = LOG + ITEM + USER + LEDGER + SNAPSHOT
