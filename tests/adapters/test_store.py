@@ -50,7 +50,7 @@ def held(server: StoreServer, model_name: str) -> Callable[[], dict[bytes, Any]]
 
 
 def fence(number: int) -> bytes:
-    return struct.pack("<qqQ", number, 10 * number, 7 * number)
+    return struct.pack("<QqqQ", 9, number, 10 * number, 7 * number)
 
 
 def u64(*keys: int) -> U64:
@@ -245,8 +245,8 @@ def test_malformed_operations_are_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     ("expected", "head", "ttl_s", "text"),
     [
-        (fence(1)[1:], fence(2), 0, "a fence has 24 bytes"),
-        (fence(1), fence(2)[1:], 0, "a fence has 24 bytes"),
+        (fence(1)[1:], fence(2), 0, "a fence has 32 bytes"),
+        (fence(1), fence(2)[1:], 0, "a fence has 32 bytes"),
         (fence(1), fence(2), -1, "no number of seconds"),
         (fence(1), fence(2), 10**9, "no number of seconds"),
     ],

@@ -42,8 +42,10 @@ FROZEN_OPERATIONS = (
     "000000000000ae4f65bed4f08a3e010b0000000000000053000000000800d0cc4c3dc16a403d01000001000000000100010100000000d0"
     "0700000000000000000000000000000100000001000000010000000000000048e1ffff0100000034000000060000000600000000000000"
 )
-FROZEN_GENESIS = "08011107000000000000001a1000000000000000000000000000000000280330cfe6930140cd99334802500362020028"
-GENESIS = Genesis(LOG_ID, bytes(16), live_rows(DIM), 2, SHARDS, "", (0, 40))
+FROZEN_GENESIS = (
+    "08011107000000000000001a1000000000000000000000000000000000280330cfe6930140cd9933480250035a02696e62036c6f676a020028"
+)
+GENESIS = Genesis(LOG_ID, bytes(16), live_rows(DIM), 2, SHARDS, "in", "log", (0, 40))
 
 
 class Store:
@@ -213,12 +215,12 @@ def test_the_first_wins_and_all_others_are_ignored() -> None:
     ]
     for offset, (message, counts, why) in enumerate(told):
         assert replica.judge(1, offset, message) == counts, why
-    assert replica.fences == [Fence(-1, 0, 0), Fence(8, 60, 4)]
+    assert replica.fences == [Fence(LOG_ID, -1, 0, 0), Fence(LOG_ID, 8, 60, 4)]
 
 
 def test_a_shard_from_another_log_is_refused() -> None:
     vectors = [GENESIS.starts() for _ in range(SHARDS)]
-    vectors[1][0] = Fence(0, 10, 77)
+    vectors[1][0] = Fence(LOG_ID, 0, 10, 77)
     replica = Replica(GENESIS, Items(live_rows(DIM), 32))
     replica.boot(vectors)
     with pytest.raises(RefusedError, match="shard 1 was folded from another log"):
@@ -230,7 +232,7 @@ def test_a_shard_from_another_log_is_refused() -> None:
 
 
 def test_fences_and_genesis_through_bytes() -> None:
-    fences = [Fence(-1, 0, 0), Fence(2**40, 2**41, 2**64 - 1)]
+    fences = [Fence(LOG_ID, -1, 0, 0), Fence(LOG_ID, 2**40, 2**41, 2**64 - 1)]
     assert unpack_vector(pack_vector(fences), 2) == fences
     assert unpack_fence(fences[1].pack() + b"more") == fences[1]
     with pytest.raises(ValueError, match="has not 3 fences"):
@@ -264,7 +266,7 @@ def test_version_1_stays_readable() -> None:
     assert [(code, user, number) for code, user, number, _ in read_operations(operations(record, 2))] == [
         (2, 11, 0), (1, 11, 0)
     ]  # fmt: skip
-    assert Fence(-1, 7, 2**64 - 1).pack().hex() == "ffffffffffffffff0700000000000000ffffffffffffffff"
+    assert Fence(9, -1, 7, 2**64 - 1).pack().hex() == "0900000000000000ffffffffffffffff0700000000000000ffffffffffffffff"
     assert GENESIS.message().SerializeToString(deterministic=True).hex() == FROZEN_GENESIS
 
 

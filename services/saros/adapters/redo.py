@@ -7,7 +7,7 @@ the same order.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from saros.adapters.kafka import Cluster, Reader, Writer
+from saros.adapters.kafka import Cluster, Reader, Topic, Writer
 from saros.adapters.names import REDO_MESSAGE_MAX
 from saros.errors import BrokerError, RefusedError
 from saros.redo.fence import Fence
@@ -30,19 +30,21 @@ class Message(NamedTuple):
 class RedoLog:
     """Reads and writes the redo topic of a model."""
 
-    def __init__(self, cluster: Cluster, topic: str, partitions: int) -> None:
-        self._cluster, self._topic, self._partitions = cluster, topic, partitions
-        self._reader, self._again = (Reader(cluster, f"{topic}-reader") for _ in range(2))
+    def __init__(self, cluster: Cluster, topic: Topic) -> None:
+        self._cluster, self._topic, self._id = cluster, topic.name, topic.id
+        self._reader, self._again = (Reader(cluster, f"{topic.name}-reader") for _ in range(2))
         self._writer = self._new_writer()
 
     def _new_writer(self) -> Writer:
         return Writer(self._cluster, linger_ms=0, largest=REDO_MESSAGE_MAX)
 
     def genesis(self) -> Genesis | None:
-        """Return the first genesis in partition 0, or None where there is none."""
+        """Return the first genesis for this topic in partition 0, or None where there is none."""
         for _, _, message in self._span(0, 0, self.end(0), whole=True):
             if message is not None and message.WhichOneof("kind") == "genesis":
-                return genesis_of(message.genesis)
+                found = genesis_of(message.genesis)
+                if found.redo_topic_id == self._id:
+                    return found
         return None
 
     def write_genesis(self, genesis: Genesis) -> None:
@@ -75,11 +77,11 @@ class RedoLog:
             for k, (partition, value) in enumerate(zip(polled.partition.tolist(), polled.values, strict=True))
         ]
 
-    def accepted(self, log_id: int, partition: int, fence: Fence, end: int) -> Iterator[tuple[Fence, pb.Record]]:
+    def accepted(self, partition: int, fence: Fence, end: int) -> Iterator[tuple[Fence, pb.Record]]:
         """Read a part of a partition again: the records that count behind a fence and before an offset."""
         for _, offset, message in self._span(partition, fence.offset + 1, end):
             record = message.record if message is not None and message.WhichOneof("kind") == "record" else None
-            counts, fence = judged(log_id, fence, offset, record)
+            counts, fence = judged(fence, offset, record)
             if counts:
                 assert record is not None
                 yield fence, record

@@ -1,21 +1,23 @@
 """Fences: how far a fold of the log has come in one partition.
 
-A fence is (redo offset, next, nonce): the last offset that was read, the input offset that the next accepted record has
-to begin at, and the nonce of the last accepted one. It is always stored and never derived from the record at that
-offset, which may be one that was rejected (rule 4).
+A fence is (log id, redo offset, next, nonce): the last offset that was read, the input offset that the next accepted
+record has to begin at, and the nonce of the last accepted one. It is always stored and never derived from the record at
+that offset, which may be one that was rejected (rule 4). With the id of its log no fence of another log is ever taken
+for one of ours, not even where both stand at their beginning (rule 38).
 """
 
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_FENCE = struct.Struct("<qqQ")
+_FENCE = struct.Struct("<QqqQ")
 FENCE_BYTES = _FENCE.size
 
 
 class Fence(NamedTuple):
     """How far a fold has come."""
 
+    log_id: int
     offset: int  # of the redo partition, the last one read; -1: none
     next: int  # of the events' partition
     nonce: int  # of the last accepted record; 0: none yet

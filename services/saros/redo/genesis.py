@@ -1,6 +1,7 @@
 """Genesis: what never changes for a model.
 
-It is the first message of redo partition 0 that is a genesis; later ones do not count. Store and snapshots repeat it.
+It is the first message of redo partition 0 that is a genesis for this topic; later ones do not count (rule 48), nor
+does one that was on its way to a topic of the same name (rule 49). Store and snapshots repeat it.
 """
 
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ class Genesis(NamedTuple):
     partitions: int
     shards: int
     events_topic_id: str
+    redo_topic_id: str
     first: tuple[int, ...]  # of each partition, the first offset of the events that counts
 
     def key(self) -> U64:
@@ -35,7 +37,7 @@ class Genesis(NamedTuple):
 
     def start(self, partition: int) -> Fence:
         """Return the fence of a partition before its first record."""
-        return Fence(-1, self.first[partition], 0)
+        return Fence(self.log_id, -1, self.first[partition], 0)
 
     def starts(self) -> list[Fence]:
         """Return the fences of all partitions before their first records."""
@@ -55,6 +57,7 @@ class Genesis(NamedTuple):
             partitions=self.partitions,
             shards=self.shards,
             events_topic_id=self.events_topic_id,
+            redo_topic_id=self.redo_topic_id,
             first=self.first,
         )
 
@@ -80,6 +83,7 @@ def genesis_of(message: pb.Genesis) -> Genesis:
         message.partitions,
         message.shards,
         message.events_topic_id,
+        message.redo_topic_id,
         tuple(message.first),
     )
 

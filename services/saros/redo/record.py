@@ -115,16 +115,16 @@ def read_redo(value: bytes) -> pb.Redo | None:
         return None
 
 
-def judged(log_id: int, fence: Fence, offset: int, record: pb.Record | None) -> tuple[bool, Fence]:
-    """Return whether the message at a redo offset is a record that counts, and the fence behind it (rules 1, 2, 4)."""
+def judged(fence: Fence, offset: int, record: pb.Record | None) -> tuple[bool, Fence]:
+    """Return whether the message at a redo offset is a record that counts, and the fence behind it (1, 2, 4, 37)."""
     if (
         record is not None
-        and record.log_id == log_id
+        and record.log_id == fence.log_id
         and record.first == fence.next
         and record.parent == fence.nonce
         and record.end > record.first
     ):
-        return True, Fence(offset, record.end, record.nonce)
+        return True, fence._replace(offset=offset, next=record.end, nonce=record.nonce)
     return False, fence._replace(offset=offset)
 
 

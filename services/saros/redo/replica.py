@@ -49,7 +49,7 @@ class Replica:
 
     def judge(self, partition: int, offset: int, record: pb.Record | None) -> bool:
         """Move the fence of a partition past one message; True if it is a record that counts (rules 1, 2, 4)."""
-        counts, self.fences[partition] = judged(self.genesis.log_id, self.fences[partition], offset, record)
+        counts, self.fences[partition] = judged(self.fences[partition], offset, record)
         self._check_vectors(partition)
         return counts
 

@@ -141,7 +141,7 @@ class Auditor:
         end = max(int(reached.max()), fence.offset) + 1
         made: dict[int, StoredUser] = {}
         books: dict[int, dict[int, bytes]] = {}
-        for at, record in self._redo.accepted(genesis.log_id, partition, genesis.start(partition), end):
+        for at, record in self._redo.accepted(partition, genesis.start(partition), end):
             self._records += 1
             found = learned(record, genesis.rows.dim)
             shard = (found.blocks.items % np.uint64(genesis.shards)).astype(np.int64)

@@ -95,13 +95,12 @@ def trainer(
 def init() -> None:
     """Make the topics and the genesis of a model, which a trainer does too when it finds none."""
     plan = plan_of(load())
-    from saros.adapters.names import topics_of
     from saros.adapters.redo import RedoLog
     from saros.trainer.start import ensure_genesis, ensure_topics, open_store
 
-    events = ensure_topics(plan)
-    redo = RedoLog(plan.cluster, topics_of(plan.model).redo, plan.partitions)
-    genesis = ensure_genesis(plan, redo, events)
+    events, redo_topic = ensure_topics(plan)
+    redo = RedoLog(plan.cluster, redo_topic)
+    genesis = ensure_genesis(plan, redo, events, redo_topic)
     open_store(plan, genesis).close()
     redo.close()
     typer.echo(

@@ -6,11 +6,12 @@ import numpy as np
 
 from saros.adapters.kafka import Writer
 from saros.adapters.names import topics_of
-from saros.adapters.redis import FENCE_BYTES, Store
+from saros.adapters.redis import Store
 from saros.core.codec import unpack_partition
 from saros.core.ids import hash_texts
 from saros.core.items import Items
 from saros.core.users import CLOCK, COUNTED, MOVED, NEGATIVES, NUMBER
+from saros.redo.fence import FENCE_BYTES
 from saros.trainer.plan import Plan, new_learner
 from saros.trainer.start import find_log
 from saros.wire.operations import read_user

@@ -17,6 +17,7 @@ from saros.adapters.redo import RedoLog
 from saros.core.codec_items import item_width, pack_items, unpack_items
 from saros.core.fold import SignedBlocks, fold_rows
 from saros.core.jit import I32
+from saros.errors import RefusedError
 from saros.redo.fence import Fence, pack_vector, unpack_vector
 from saros.redo.genesis import Genesis
 from saros.redo.replica import Replica
@@ -97,6 +98,11 @@ class ShardWriter:
 
     def _is_ahead(self, vector: bytes) -> bool:
         stored = unpack_vector(vector, self._replica.genesis.partitions)
+        if stored[0].log_id != self._replica.genesis.log_id:  # rule 38
+            raise RefusedError(
+                f"an item shard of the store is of another log, {stored[0].log_id:x}",
+                "another `saros rebase` may have run: start the trainer again",
+            )
         return any(there.offset > here.offset for there, here in zip(stored, self._replica.fences, strict=True))
 
     def _swap(self, shard: int, expected: bytes, slots: I32, *, whole: bool) -> bytes | None:

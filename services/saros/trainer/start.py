@@ -31,17 +31,17 @@ from saros.wire.v1 import redo_pb2 as pb
 _GC_IDLE_S = 10.0
 
 
-def ensure_topics(plan: Plan) -> Topic:
-    """Make the model's topics where they are missing; return that of the events."""
+def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
+    """Make the model's topics where they are missing; return those of the events and of the log."""
     admin, names = Admin(plan.cluster), topics_of(plan.model)
     made = [
         admin.ensure(name, plan.partitions, plan.replication, settings, create=plan.create_topics)
         for name, settings in zip(names, (EVENTS_SETTINGS, REDO_SETTINGS, DEAD_SETTINGS), strict=True)
     ]
-    return made[0]
+    return made[0], made[1]
 
 
-def ensure_genesis(plan: Plan, redo: RedoLog, events: Topic) -> Genesis:
+def ensure_genesis(plan: Plan, redo: RedoLog, events: Topic, redo_topic: Topic) -> Genesis:
     """Return the model's genesis; where the log has none, one is written, and the first in the log counts."""
     found = redo.genesis()
     if found is None:
@@ -57,6 +57,7 @@ def ensure_genesis(plan: Plan, redo: RedoLog, events: Topic) -> Genesis:
                 partitions=plan.partitions,
                 shards=shards_of(plan.items_max),
                 events_topic_id=events.id,
+                redo_topic_id=redo_topic.id,
                 first=tuple(end if plan.latest else low for low, end in marks),
             )
         )
@@ -69,9 +70,9 @@ def ensure_genesis(plan: Plan, redo: RedoLog, events: Topic) -> Genesis:
 
 def find_log(plan: Plan) -> tuple[RedoLog, Genesis]:
     """Return the log of a model that is there already."""
-    topic = topics_of(plan.model).redo
-    if Admin(plan.cluster).find(topic) is not None:
-        redo = RedoLog(plan.cluster, topic, plan.partitions)
+    topic = Admin(plan.cluster).find(topics_of(plan.model).redo)
+    if topic is not None:
+        redo = RedoLog(plan.cluster, topic)
         genesis = redo.genesis()
         if genesis is not None:
             return redo, genesis
@@ -127,9 +128,9 @@ class Session:
     def __init__(self, plan: Plan, stop: Stop) -> None:
         if plan.gate.mode == SESSION:
             raise InputError("SAROS_GATE__MODE=session is not there yet", "set it to immediate or shadow")
-        names, events = topics_of(plan.model), ensure_topics(plan)
-        self._redo = RedoLog(plan.cluster, names.redo, plan.partitions)
-        genesis = ensure_genesis(plan, self._redo, events)
+        names, (events, redo) = topics_of(plan.model), ensure_topics(plan)
+        self._redo = RedoLog(plan.cluster, redo)
+        genesis = ensure_genesis(plan, self._redo, events, redo)
         self._store = open_store(plan, genesis)
         replica = Replica(genesis, Items(genesis.rows, plan.items_max))
         shards = ShardWriter(self._store, replica, boot(self._store, self._redo, replica))

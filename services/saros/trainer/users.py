@@ -38,8 +38,14 @@ class UserStore:
         self._at = self._fence_of(store.read_head(partition)[:FENCE_BYTES])
 
     def _fence_of(self, found: bytes) -> Fence:
-        """Return a stored fence; none is that of the beginning."""
-        return unpack_fence(found) if found else self._genesis.start(self._partition)
+        """Return a stored fence; none is that of the beginning. One of another log stops us (rule 38)."""
+        fence = unpack_fence(found) if found else self._genesis.start(self._partition)
+        if fence.log_id != self._genesis.log_id:
+            raise RefusedError(
+                f"partition {self._partition} of the store is of another log, {fence.log_id:x}",
+                "another `saros rebase` may have run: start the trainer again",
+            )
+        return fence
 
     def _packed(self, fence: Fence) -> bytes:
         return b"" if fence.offset < 0 else fence.pack()
@@ -59,7 +65,7 @@ class UserStore:
         self._redo.check(self._partition, self._at, f"partition {self._partition} of the store")
         if self._at.offset > end.offset:
             return
-        for fence, record in self._redo.accepted(self._genesis.log_id, self._partition, self._at, end.offset + 1):
+        for fence, record in self._redo.accepted(self._partition, self._at, end.offset + 1):
             self._unflushed.append(Accepted(fence, record))
             self.flush()
         self._check_same(self._at.nonce, end)
@@ -99,7 +105,7 @@ class UserStore:
         )  # fmt: skip
         self._redo.check(self._partition, found, f"partition {self._partition} of the store")
         at = found
-        for fence, record in self._redo.accepted(self._genesis.log_id, self._partition, found, self._at.offset + 1):
+        for fence, record in self._redo.accepted(self._partition, found, self._at.offset + 1):
             again = self._write(at, fence, record)
             if again is not None:
                 self._meet(self._fence_of(again))

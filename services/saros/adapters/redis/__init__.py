@@ -4,10 +4,9 @@ from saros.adapters.redis.checks import check_server
 from saros.adapters.redis.client import Address
 from saros.adapters.redis.embedded import EmbeddedStore
 from saros.adapters.redis.keys import Keys
-from saros.adapters.redis.store import FENCE_BYTES, Ledgers, Shard, Store, Users
+from saros.adapters.redis.store import Ledgers, Shard, Store, Users
 
 __all__ = [
-    "FENCE_BYTES",
     "Address",
     "EmbeddedStore",
     "Keys",

@@ -17,8 +17,7 @@ from saros.adapters.redis.client import Address, Client
 from saros.adapters.redis.keys import KEY_BYTES, Keys, with_keys
 from saros.core.jit import U8, U64
 from saros.errors import StoreError
-
-FENCE_BYTES = 24
+from saros.redo.fence import FENCE_BYTES
 
 _ITEM = struct.Struct("<QI")
 _NUMBER = struct.Struct("<i")

@@ -5,7 +5,7 @@
 --
 -- KEYS: fence and state of the partition. The keys of users are made here, as there are thousands and one blob is ten
 -- times faster; they are not declared, which is sound because they have the same hash tag, and so the same slot.
--- ARGV: 1 expected fence (24 bytes; none: there is no fence yet)   2 new fence and state   3 seconds until users and
+-- ARGV: 1 expected fence (32 bytes; none: there is no fence yet)   2 new fence and state   3 seconds until users and
 -- ledgers expire (0: never)   4, 5, 6 what keys of users, ledgers, seen lists begin with   7 operations, one after
 -- the other, little-endian:
 --   1 user u32 value   set the user         3 user number   remove a ledger's entry    5 user   remove the user,
@@ -14,7 +14,7 @@
 --                      many bytes, from the second byte on), the rest of the value
 -- Returns nothing where it was written, or the fence found, and then nothing was written.
 
-local FENCE = 24
+local FENCE = 32
 local HEADER = {13, 17, 13, 9, 9, 13} -- bytes of each operation before its value: code 1, user 8, number 4, length 4
 local expected, head, ttl, users, ledgers, seen, blob = unpack(ARGV)
 local byte, sub, number = string.byte, string.sub, struct.unpack
@@ -30,7 +30,7 @@ local function look(at)
   return code, value, value + length
 end
 
-if #expected ~= 0 and #expected ~= FENCE or #head < FENCE then return redis.error_reply('ERR a fence has 24 bytes') end
+if #expected ~= 0 and #expected ~= FENCE or #head < FENCE then return redis.error_reply('ERR a fence has 32 bytes') end
 if not string.match(ttl, '^%d%d?%d?%d?%d?%d?%d?%d?%d?$') then return redis.error_reply('ERR no number of seconds') end
 
 local found = redis.call('GETRANGE', KEYS[1], 0, FENCE - 1)
