@@ -1,6 +1,6 @@
 """What must be true: recounted from the input, b and B alone, without a word of the protocol.
 
-When everything has settled:
+At any time redo holds all that lies above the fences in the store. When everything has settled:
 
 - every user is the fold of the input: its blocks since its last erase, each learned by one record;
 - its ledger holds all of its blocks and no other: waiting below b, added from b to B; none above B;
@@ -63,6 +63,17 @@ class Oracle:
             (self.log,) = logs
             self.starts = tuple(states[p % SHARDS].fences[p].next for p in range(PARTITIONS))
             self._check_rebase()
+
+    def check_covered(self) -> None:
+        """Redo must hold all that lies above any fence: else nobody could boot from that shard, or flush into it."""
+        for s, shard in enumerate(self.world.shards) if any(self.world.kept_from) else ():
+            state = shard.state
+            if state.marked or state.genesis.topic != self.world.topic:
+                continue
+            for p, kept_from in enumerate(self.world.kept_from):
+                lowest = min(state.vector[p], state.fences[p]) if p % SHARDS == s else state.vector[p]
+                if lowest.offset + 1 < kept_from:
+                    raise ViolationError("redo needed but trimmed")
 
     def check(self, trainers: Sequence[Trainer], api: Follower) -> None:
         """Everything, when everything has settled."""

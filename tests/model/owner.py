@@ -53,7 +53,7 @@ class Owner(Follower):
         self.expected = list(self.start)
 
     def dirty(self, key: UserKey) -> bool:
-        """Whether the store does not have this user as it is cached, and need not get it soon."""
+        """Whether the store may not have this user yet as it is cached."""
         nonce, p = self.touched[key], key[0]
         if nonce is None:
             return False

@@ -27,7 +27,7 @@ from tests.model.oracle import Oracle
 from tests.model.rebase import rebase
 from tests.model.snapshots import restore_snapshot, take_snapshot
 from tests.model.trainer import Trainer
-from tests.model.world import PARTITIONS, SHARDS, RestartError, Shard, Steps, ViolationError, World
+from tests.model.world import INPUT_END, PARTITIONS, SHARDS, RestartError, Shard, Steps, ViolationError, World
 
 # How often each comes, beside 60 steps of processes.
 FAULTS: Mapping[str, float] = {
@@ -59,7 +59,9 @@ class Run:
     def __init__(
         self, seed: int, faults: Sequence[str] = ALL_FAULTS, left_out: str | None = None, blocks_min: int = 0
     ) -> None:
-        self.world = World(seed, tuple(faults), left_out, blocks_min or 1 + seed % 3)
+        # Every other schedule has no loss, since some faults need more time to show than there is between two of them.
+        happening = tuple(fault for fault in faults if fault != "loss" or seed % 2)
+        self.world = World(seed, happening, left_out, blocks_min or 1 + seed % 3)
         self.rng, self.oracle = random.Random(seed + 1), Oracle(self.world)
         self.trainers = [Trainer(self.world, slot) for slot in range(len(self.world.assignment))]
         self.zombies: list[Trainer] = []
@@ -78,10 +80,10 @@ class Run:
     def _play(self) -> None:
         events = EVENTS
         if "loss" in self.world.faults and self.rng.random() < 0.5:  # all is quiet when redo is lost
-            arrives, self.world.arrived = self.world.arrived, self.rng.randrange(3, 12)
-            self._anything(events // 2)
+            self.world.arrived, events = self.rng.randrange(3, 12), EVENTS // 2
+            self._anything(EVENTS - events)
             self._settle()
-            self.world.arrived, events = arrives, events - events // 2
+            self.world.arrived = INPUT_END
             self.world.lose_log()
         self._anything(events)
         self._settle()
@@ -200,6 +202,7 @@ class Run:
                 next(process.steps)
             except RestartError:
                 self._replace(process)
+            self.oracle.check_covered()
 
     def _replace(self, process: Follower) -> None:
         if process is self.api:

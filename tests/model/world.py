@@ -12,15 +12,13 @@ from typing import NamedTuple, TypeAlias, TypeVar
 PARTITIONS, SHARDS, ITEMS, USERS = 3, 4, 6, 3  # users of each partition
 INPUT_END, BLOCKS_MAX, IN_FLIGHT_MAX = 14, 4, 2  # input offsets of a partition; B; its records in flight
 ROLLBACK_MAX = 9  # acknowledged writes that a shard may lose
+WAITING, ADDED = 0, 1  # signs of blocks in ledgers
 CHAIN = 1 << 80  # see contribution()
 
 Result = TypeVar("Result")
 Steps: TypeAlias = Generator[None, None, Result]  # a process, or a part of one
 UserKey: TypeAlias = tuple[int, int]  # partition, user
 UserState: TypeAlias = tuple[tuple[int, int], ...]  # of each block: its input offset, the nonce of its record
-
-
-WAITING, ADDED = 0, 1  # signs of blocks in ledgers
 
 
 class ViolationError(Exception):

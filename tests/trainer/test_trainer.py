@@ -14,11 +14,14 @@ from urllib.request import urlopen
 
 import pytest
 
+from saros.adapters.kafka import Admin
 from saros.cli import run
+from saros.errors import InputError, RefusedError
 from saros.settings import load
 from saros.telemetry import RECORDS
 from saros.trainer.commands import plan_of
 from saros.trainer.start import Session, Stop
+from saros.wire.v1 import redo_pb2 as pb
 from tests.broker import Broker
 from tests.store import StoreServer, connect
 from tests.trainer.runs import Model, await_until, running
@@ -114,6 +117,7 @@ def test_status_and_order(model: Model, capsys: pytest.CaptureFixture[str], monk
     with running([trainer]):
         await_until(lambda: all(row["lag"] == 0 and row["owner"] == "one" for row in rows()), what=model.logs)
         assert all(row["redo_offset"] == row["redo_end"] - 1 for row in rows())
+        await_until(lambda: all(row["items_offset"] == row["redo_end"] - 1 for row in rows()), what=model.logs)
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             metrics = answer.read().decode()
         for name in METRICS:
@@ -160,15 +164,40 @@ def test_ledgers_that_are_taken_back_are_spread_over_records(model: Model, quiet
     model.check()
 
 
-def test_other_settings_are_refused(model: Model) -> None:
-    model.send(10)
-    model.drain()
+def test_other_settings_are_refused(model: Model, quiet_stop: Stop) -> None:
+    assert run_with(model, "init") == 0
     for name, value, hint in (("SAROS_MODEL__DIM", "9", "SAROS_MODEL__DIM=8"), ("SAROS_MODEL__SEED", "3", "SEED=0"),
-                              ("SAROS_MODEL__ITEMS_MAX", "900000", "ITEMS_MAX"),
+                              ("SAROS_MODEL__ITEMS_MAX", "900000", "ITEMS_MAX"), ("SAROS_STEP__KIND", "paper", "KIND"),
+                              ("SAROS_KAFKA__PARTITIONS", "4", "SAROS_KAFKA__PARTITIONS=3"),
                               ("SAROS_GATE__MODE", "session", "immediate")):  # fmt: skip
-        refused = model.trainer("--until-drained", **{name: value})
-        assert refused.wait(60) == 2, name
-        assert hint in model.logs(), name
+        with pytest.raises(InputError) as caught:
+            Session(plan_of(load({**model.settings, name: value})), quiet_stop)
+        assert hint in caught.value.hint, name
+
+
+def test_a_log_that_is_gone_and_a_store_of_another_one_are_refused(model: Model, redis: Any, quiet_stop: Stop) -> None:
+    plan = plan_of(load(model.settings))
+    assert run_with(model, "init") == 0
+    meta = keys_of(redis, model, "meta")
+    assert len(meta) == 16
+    genesis = pb.Genesis.FromString(redis.get(meta[5]))
+    genesis.log_id += 1
+    redis.set(meta[5], genesis.SerializeToString())
+    with pytest.raises(RefusedError, match="another model or log: log_id differ"):
+        Session(plan, quiet_stop)
+    admin = Admin(model.cluster)
+    admin.delete(model.topics.redo)
+    await_until(lambda: admin.find(model.topics.redo) is None)
+    with pytest.raises(RefusedError, match="whose log is gone") as caught:
+        Session(plan, quiet_stop)
+    assert "saros rebase" in caught.value.hint
+
+
+def run_with(model: Model, *arguments: str) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in model.settings.items():
+            patch.setenv(name, value)
+        return run(list(arguments))
 
 
 def test_all_of_the_store_is_lost(model: Model, redis: Any) -> None:

@@ -5,6 +5,7 @@ where to go on (`Reader.watermarks` says what is there). What was taken from the
 error came with it.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ from saros.core.jit import I32, I64
 from saros.errors import BrokerError
 
 Place = tuple[int, int]  # partition, offset
+
+_AGAIN_S = 0.05
 
 
 class Polled(NamedTuple):
@@ -165,11 +168,16 @@ class Reader:
 
     def watermarks(self, topic: str, partition: int, timeout_s: float = 10.0) -> tuple[int, int]:
         """Return the first offset that is still there, and the one behind the last."""
-        try:
-            low, high = self._looks.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
-        except KafkaException as error:
-            raise BrokerError(f"{topic}/{partition} cannot be looked at: {text_of(error.args[0])}") from error
-        return int(low), int(high)
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                low, high = self._looks.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+                return int(low), int(high)
+            except KafkaException as error:
+                # A topic that was just made has no leader for a moment.
+                if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > until:
+                    raise BrokerError(f"{topic}/{partition} cannot be looked at: {text_of(error.args[0])}") from error
+                time.sleep(_AGAIN_S)
 
     def pause(self, topic: str, partitions: Sequence[int]) -> None:
         """Stop fetching these partitions; polling goes on."""
