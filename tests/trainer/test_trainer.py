@@ -20,7 +20,7 @@ from saros.errors import InputError, RefusedError
 from saros.settings import load
 from saros.telemetry import RECORDS
 from saros.trainer.commands import plan_of
-from saros.trainer.start import Session, Stop
+from saros.trainer.start import Service, Stop
 from saros.wire.v1 import redo_pb2 as pb
 from tests.broker import Broker
 from tests.store import StoreServer, connect
@@ -159,7 +159,7 @@ def test_ledgers_that_are_taken_back_are_spread_over_records(model: Model, quiet
     plan = plan_of(load(model.settings))
     rules = plan.rules._replace(batch_events=60, poll_messages=100, taken_back_bytes=1)
     before = RECORDS._value.get()
-    Session(plan._replace(rules=rules), quiet_stop).run(until_drained=True)
+    Service(plan._replace(rules=rules), quiet_stop).run(until_drained=True)
     assert RECORDS._value.get() - before > 1.5 * 2500 / 60, "far more than events alone would make"
     model.check()
 
@@ -171,7 +171,7 @@ def test_other_settings_are_refused(model: Model, quiet_stop: Stop) -> None:
                               ("SAROS_KAFKA__PARTITIONS", "4", "SAROS_KAFKA__PARTITIONS=3"),
                               ("SAROS_GATE__MODE", "session", "immediate")):  # fmt: skip
         with pytest.raises(InputError) as caught:
-            Session(plan_of(load({**model.settings, name: value})), quiet_stop)
+            Service(plan_of(load({**model.settings, name: value})), quiet_stop)
         assert hint in caught.value.hint, name
 
 
@@ -184,12 +184,12 @@ def test_a_log_that_is_gone_and_a_store_of_another_one_are_refused(model: Model,
     genesis.log_id += 1
     redis.set(meta[5], genesis.SerializeToString())
     with pytest.raises(RefusedError, match="another model or log: log_id differ"):
-        Session(plan, quiet_stop)
+        Service(plan, quiet_stop)
     admin = Admin(model.cluster)
     admin.delete(model.topics.redo)
     await_until(lambda: admin.find(model.topics.redo) is None)
     with pytest.raises(RefusedError, match="whose log is gone") as caught:
-        Session(plan, quiet_stop)
+        Service(plan, quiet_stop)
     assert "saros rebase" in caught.value.hint
 
 

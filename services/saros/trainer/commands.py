@@ -69,7 +69,7 @@ def trainer(
     plan = plan_of(settings)
     from saros.core.warm import warm
     from saros.telemetry import BUILD, log, log_to_stderr
-    from saros.trainer.start import Session, Stop
+    from saros.trainer.start import Service, Stop
     from saros.wire.decode import warm as warm_decoder
     from saros.wire.operations import warm as warm_operations
 
@@ -85,9 +85,9 @@ def trainer(
 
         BUILD.info({"version": saros.__version__, "model": plan.model})
         start_http_server(settings.trainer.metrics_port)
-    session = Session(plan, stop)
+    service = Service(plan, stop)
     log("trainer was started", model=plan.model)
-    session.run(until_drained=until_drained)
+    service.run(until_drained=until_drained)
     log("trainer has stopped", model=plan.model)
 
 

@@ -122,7 +122,7 @@ class Stop:
         self.asked = True
 
 
-class Session:
+class Service:
     """A running trainer, from its checks to its end."""
 
     def __init__(self, plan: Plan, stop: Stop) -> None:
