@@ -97,10 +97,16 @@ class Run:
             self._happen(name)
 
     def _settle(self) -> None:
-        """Let everything come to its end, then check it; zombies may do what they can before and after."""
+        """Let everything come to its end, and check it. Zombies, and runs of rebase that stood still, may then do what
+        they can, and what was read before it is read again."""
         self._until_settled(with_zombies=True)
         for _ in range(100):
             self._step(self.zombies)
+        for operation in list(self.rebases):
+            self._go_on(operation, 60)
+            for process in self._processes():
+                self._replace(process)
+        self.rebases.clear()
         self._until_settled(with_zombies=False)
         self.oracle.check(self.trainers, self.api)
 
@@ -117,7 +123,7 @@ class Run:
 
     def _settled(self) -> bool:
         world, ends = self.world, [len(log) - 1 for log in self.world.log]
-        if world.network or world.limbo or self.jobs or self.rebases or not world.whole():
+        if world.network or world.limbo or self.jobs or not world.whole():
             return False
         if any(any(trainer.in_flight) or trainer.reload for trainer in self.trainers):
             return False
@@ -180,19 +186,29 @@ class Run:
         """Run rebase where it is needed. While all is not calm: also where one runs, from an empty topic once more, and
         a run may end at any step. One that is not needed any more takes its time."""
         chance, needed = self.rng.random(), not self.world.whole()
-        if needed and (not self.rebases or (chance < 0.03 and not calm)):
+        if needed and (not self.rebases or (chance < 0.12 and len(self.rebases) < 3 and not calm)):
             self.rebases.append(Operation(rebase(self.world), self.rng.choice((1, 1, 0.1, 0.01))))
-        elif needed and chance < 0.04 and not calm:
+        elif needed and chance < 0.02 and not calm:
             self.world.lose_log()
-        elif self.rebases and chance < 0.06 and not calm:
+        elif needed and chance < 0.04 and not calm:
             self.rebases.remove(self.rng.choice(self.rebases))
-        elif self.rebases and (needed or chance > 0.9):
+        elif self.rebases and (needed or (chance > 0.97 and not calm)):
             (operation,) = self.rng.choices(self.rebases, [operation.speed for operation in self.rebases])
             if self.rng.random() < 0.05:
                 operation.speed = self.rng.choice((1, 1, 0.1, 0.01))
+            self._go_on(operation, 1 if calm else self.rng.choice((1, 1, 1, 1, 1, 60)))
+
+    def _go_on(self, operation: Operation, steps: int) -> None:
+        """Go on with a run of rebase; many steps at once are as if all processes stood still."""
+        for _ in range(steps):
             if next(operation.steps, self) is self:
                 self.rebases.remove(operation)
+                steps = 0
             self.oracle.observe()
+            if steps == 0:
+                return
+            if steps > 1:
+                self.world.deliver()
 
     def _step(self, processes: Sequence[Follower]) -> None:
         for process in self.rng.choices(processes, [process.speed for process in processes]) if processes else ():

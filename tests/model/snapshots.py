@@ -43,9 +43,9 @@ def take_snapshot(world: World, shard: Shard) -> Steps[None]:
 
 def _bring(world: World, copy: ShardState, p: int, offset: int) -> bool:
     """Bring the users of a partition up to a redo offset; False if redo is gone."""
-    if world.topic != copy.genesis.topic and offset > copy.fences[p].offset:
-        return False
     for place in range(copy.fences[p].offset + 1, offset + 1):
+        if world.topic != copy.genesis.topic or place >= len(world.log[p]):
+            return False
         record = world.log[p][place]
         fence, accepted = world.judge(copy.genesis.log, copy.fences[p], place, record)
         if accepted:

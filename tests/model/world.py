@@ -225,7 +225,9 @@ class World:
             self.kept_from[p] = max(self.kept_from[p], min(lowest) + 1)
 
     def lose_log(self) -> None:
-        """Redo is gone, and the topic is made anew. What is on its way may land in it."""
+        """Redo is gone, and the topic is made anew. What is on its way may land in it, and what was sent again."""
+        again = [record for record in self.log[0] if record.genesis is not None and self.rng.random() < 0.3]
+        self.limbo += [Packet(0, record) for record in again]
         self.log, self.kept_from = [[] for _ in range(PARTITIONS)], [0] * PARTITIONS
         self.topic += 1
 
