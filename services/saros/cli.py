@@ -95,8 +95,8 @@ def warm(as_json: Json = False) -> None:
     # Here and not above: numba takes its time, and no other command should pay for it.
     from saros.core.warm import STAGES
     from saros.core.warm import warm as compile_core
+    from saros.wire.coalesce import warm as compile_operations
     from saros.wire.decode import warm as compile_decoder
-    from saros.wire.operations import warm as compile_operations
 
     start, stages = time.perf_counter(), len(STAGES) + 1
     with progress("compiling kernels", total=stages) as done:

@@ -27,6 +27,7 @@ KAFKA_REBALANCES = Gauge("saros_kafka_rebalances", "Times the group's partitions
 
 MISMATCHES = Counter("saros_cas_mismatches", "Writes that found another fence in the store.", ["kind"])
 REPAIRS = Counter("saros_rollbacks_repaired", "Times the store had forgotten, and was written again.", ["kind"])
+PAUSED = Counter("saros_pauses", "Times that partitions paused, because the store or the log were slow.")
 FOREIGN = Counter("saros_foreign_records", "Records of others that counted in a partition we own.")
 REJECTED = Counter("saros_records_rejected", "Records of ours that did not count.")
 RECORDS = Counter("saros_records", "Records of ours that counted.")

@@ -70,8 +70,8 @@ def trainer(
     from saros.core.warm import warm
     from saros.telemetry import BUILD, log, log_to_stderr
     from saros.trainer.start import Service, Stop
+    from saros.wire.coalesce import warm as warm_operations
     from saros.wire.decode import warm as warm_decoder
-    from saros.wire.operations import warm as warm_operations
 
     log_to_stderr()
     stop = Stop()

@@ -15,8 +15,10 @@ from saros.core.step import StepRules
 class LoopRules(NamedTuple):
     """What the loop is told."""
 
-    poll_messages: int = 4000
-    batch_events: int = 8000
+    poll_messages: int = 16_000
+    batch_events: int = 16_000  # of a micro-batch, at most
+    batch_users: int = 4000  # ... and users, where it has more than one message: the store takes them as one
+    record_bytes: int = 2 * 2**20  # about, as large as a record should be
     taken_back_bytes: int = 8 * 2**20  # of ledgers that one micro-batch may take back
     user_ttl_s: int = 0
     stop_at_gap: bool = False

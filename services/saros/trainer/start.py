@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import FrameType
 
@@ -29,6 +30,7 @@ from saros.wire.decode import Decoder
 from saros.wire.v1 import redo_pb2 as pb
 
 _GC_IDLE_S = 10.0
+_WRITERS = 4  # threads that write to the store; to one server they queue up, in a cluster they do not
 
 
 def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
@@ -133,7 +135,8 @@ class Service:
         genesis = ensure_genesis(plan, self._redo, events, redo)
         self._store = open_store(plan, genesis)
         replica = Replica(genesis, Items(genesis.rows, plan.items_max))
-        shards = ShardWriter(self._store, replica, boot(self._store, self._redo, replica))
+        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="store")
+        shards = ShardWriter(self._store, replica, boot(self._store, self._redo, replica), self._pool)
         self._redo.follow(replica.fences)
         dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions)
         self._reader = Reader(plan.cluster, group_of(plan), instance=plan.instance, statistics_s=5)
@@ -149,6 +152,7 @@ class Service:
             intake,
             names.events,
             plan.rules,
+            self._pool,
         )
         self._replica, self._events, self._partitions = replica, names.events, plan.partitions
         self._stop = stop
@@ -182,4 +186,5 @@ class Service:
         """Leave the group and close all connections."""
         self._reader.close()
         self._redo.close()
+        self._pool.shutdown()
         self._store.close()

@@ -98,7 +98,7 @@ def _columns(cluster: Cluster, topic: str) -> Way:
     def read(reader: Reader, messages: int, poll: int) -> None:
         intake = Intake(reader, decoder, dead, topic)
         while messages > 0:
-            taken = intake.take(poll, _POLL_S)
+            taken = intake.take(poll, _POLL_S, _POLL_S)
             messages -= len(taken.polled.values)
             learner.accept(learner.learn(taken.events(taken.rows(taken.of(0)), learner)))
 
@@ -112,7 +112,7 @@ def _usual() -> Way:
 
     def read(reader: Reader, messages: int, poll: int) -> None:
         while messages > 0:
-            polled = reader.poll(poll, _POLL_S)
+            polled = reader.poll(poll, _POLL_S, _POLL_S)
             messages -= len(polled.values)
             events = []
             for value in polled.values:
