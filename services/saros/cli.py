@@ -31,6 +31,7 @@ from saros.environment import Setting, describe
 from saros.errors import InputError, SarosError
 from saros.lab import commands as lab
 from saros.lab import topics
+from saros.lab.bench import commands as bench
 from saros.trainer import commands as trainer
 
 app = typer.Typer(
@@ -113,6 +114,7 @@ def warm(as_json: Json = False) -> None:
 
 
 app.add_typer(lab.app)
+app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app)
 app.add_typer(trainer.app)
 

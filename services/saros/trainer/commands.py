@@ -40,6 +40,7 @@ def plan_of(settings: Settings) -> "Plan":
         gate=settings.gate.rules(),
         items_max=settings.model.items_max,
         users_max=settings.model.users_max,
+        memory_bytes=settings.trainer.memory_mb * 2**20,
         latest=settings.trainer.start == "latest",
         instance=settings.trainer.instance,
         rules=LoopRules(

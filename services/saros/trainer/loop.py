@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,6 +64,14 @@ _PAUSE_S = 0.5  # without room for so long, partitions pause: what was fetched a
 _BEHIND_BYTES = 32 * 2**20  # of a partition's records that the store may lack
 
 
+class Tally(NamedTuple):
+    """What was learned since the start, counted as it was sent."""
+
+    events: int = 0
+    records: int = 0
+    redo_bytes: int = 0
+
+
 class Trainer:
     """Owns partitions of the events, learns from them, and keeps the store."""
 
@@ -76,6 +85,7 @@ class Trainer:
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
         self._paused: list[int] = []
+        self.tally = Tally()
         self._shards_at = self._commit_at = time.monotonic()
 
     # --- ownership ---------------------------------------------------------------------------------------------------
@@ -269,6 +279,7 @@ class Trainer:
         reach("learned")
         size = self._redo.send(share.partition, record)
         share.note_size(len(rows), size)
+        self.tally = Tally(self.tally.events + len(rows), self.tally.records + 1, self.tally.redo_bytes + size)
         REDO_BYTES.inc(size)
         reach("sent")
         observe_batch(share.partition, len(rows), stats.newest_ms, batch)

@@ -164,15 +164,17 @@ class Service:
         self._reader.subscribe(self._events, self.trainer.gained, self.trainer.lost)
         gc.collect()
         gc.disable()
-        idle_at = time.monotonic() + _GC_IDLE_S
+        idle_at, begun_s = time.monotonic() + _GC_IDLE_S, 0.0
         while not self._stop.asked:
             taken = self.trainer.step()
+            begun_s = begun_s or (time.time() if taken else 0.0)
             if until_drained and not taken and self._is_drained(ends):
                 break
             if not taken and time.monotonic() > idle_at:
                 gc.collect()
                 idle_at = time.monotonic() + _GC_IDLE_S
         self.trainer.drain()
+        log("what was taken is learned", **self.trainer.tally._asdict(), begun_s=begun_s, ended_s=time.time())
         self.close()
 
     def _is_drained(self, ends: list[int]) -> bool:

@@ -133,7 +133,7 @@ class Reader:
 
     def drop(self, count: int, timeout_s: float) -> int:
         """Take up to `count` messages and look at none of them; return how many: what a poll costs at least."""
-        return len(self._client.consume(count, timeout_s))
+        return len(self._consume(count, timeout_s, timeout_s))
 
     def receive(self, count: int, timeout_s: float) -> list[Received]:
         """`poll` for messages whose key and headers matter; an object for each."""
@@ -156,9 +156,13 @@ class Reader:
         except KafkaException as error:
             raise BrokerError(f"reading failed: {text_of(error.args[0])}") from error
 
-    def stay(self) -> None:
-        """Stay in the group without taking anything: what comes all the same is answered by the next poll."""
+    def stay(self) -> bool:
+        """Stay in the group without taking anything: what comes all the same is answered by the next poll.
+
+        True if there is something of the kind.
+        """
         self._kept += self._client.consume(1, 0)
+        return bool(self._kept)
 
     def _good(self, messages: Sequence[Any]) -> list[Any]:
         """Return what is a message; raise for errors among them that do not pass by themselves."""
