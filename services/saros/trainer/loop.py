@@ -101,6 +101,7 @@ class Trainer:
         ends = [self._redo.end(partition) for partition in range(self._replica.genesis.partitions)]
         while any(fence.offset + 1 < end for fence, end in zip(self._replica.fences, ends, strict=True)):
             self.follow(_IDLE_S)
+        self._redo.check_same()  # rule 39
 
     # --- 1 follow ----------------------------------------------------------------------------------------------------
 
@@ -143,6 +144,9 @@ class Trainer:
 
     def flush(self, *, shards: bool = False) -> None:
         """Step 2: write what counts to the store."""
+        due = shards or time.monotonic() >= self._shards_at
+        if due:
+            self._redo.check_same()  # rule 39; a second is less than it takes to notice that a topic was lost
         for partition in sorted(self._stale):
             self._restart(partition)
         for share in self.shares.values():
@@ -151,7 +155,7 @@ class Trainer:
                     share.flush()
             else:
                 share.flush()
-        if (shards or time.monotonic() >= self._shards_at) and self._replica.caught_up:  # rules 11, 12
+        if due and self._replica.caught_up:  # rules 11, 12
             self._shards.write(list(self.shares), list(self._in_flight()))
             self._shards_at = time.monotonic() + _SHARDS_EVERY_S
 
@@ -294,6 +298,7 @@ class Trainer:
     def _start_over(self, error: BrokerError) -> None:
         """Something that was sent may never arrive, or arrive late: begin anew where the log stands."""
         log("records could not be delivered", logging.ERROR, error=str(error))
+        self._redo.check_same()  # rule 39
         self._redo.start_over()
         for share in self.shares.values():
             self._undo(share)
