@@ -72,6 +72,7 @@ class Rebase:
         self._plan, self._store, self._model = plan, store, model
         self.finished = self.cleared = 0
         self.notes: list[str] = []
+        self._warned = False
 
     def attempt(self) -> Genesis | None:
         """Go through all steps; None where something came between."""
@@ -88,6 +89,9 @@ class Rebase:
         genesis = redo.genesis()
         self._check_models(seen)
         if genesis is not None:
+            seen = self._standings()  # again: whoever wrote it had marked them all
+            if not redo.is_same():
+                return None
             self._check_log(seen, genesis, events, topic)
         # Step 2.
         for shard, standing in enumerate(seen):
@@ -113,7 +117,8 @@ class Rebase:
     def _settle(self) -> None:
         """Let what was written come to the servers' disks (rule 46)."""
         unknown = self._store.settle()
-        if unknown:
+        if unknown and not self._warned:
+            self._warned = True
             log(
                 "what was written may be lost with the store's memory", logging.WARNING,
                 why=unknown, needs="Redis 7.2 or newer or Valkey, with AOF",
@@ -138,13 +143,16 @@ class Rebase:
                 f"delete {topic.name} and run `saros rebase` again: it keeps the rows and begins with these events",
             )
         for shard, standing in enumerate(seen):
-            if not standing.meta and not standing.is_marked:
+            if _is_on(standing, genesis):
+                continue
+            log_id = read_genesis(standing.meta).log_id if standing.meta else 0
+            if not standing.is_marked and log_id in (0, *genesis.base):
                 raise RefusedError(
-                    f"shard {shard} of the store holds nothing; what it held when {topic.name} was begun is lost",
+                    f"shard {shard} of the store has lost what it held since {topic.name} was begun",
                     f"bring the store back as it was; or delete {topic.name} and run `saros rebase` again, to go on "
-                    "without it",
+                    "with what is left",
                 )
-            if standing.meta and read_genesis(standing.meta).log_id not in (genesis.log_id, *genesis.base):
+            if log_id not in (0, *genesis.base):
                 raise RefusedError(
                     f"{topic.name} holds log {genesis.log_id:x}, which shard {shard} of the store was never to go on "
                     "with",
@@ -196,32 +204,31 @@ class Rebase:
         reader = Reader(self._plan.cluster, f"{self._plan.model}-rebase")
         marks = [reader.watermarks(events.name, partition) for partition in range(len(fences))]
         reader.close()
-        # Without ids a log that is too short tells; what was learned from it stands in no partition of it then.
+        # Without ids nothing but a log that is too short tells that it is another one, and then all of it is.
         short = any(end < fence.next for (_, end), fence in zip(marks, fences, strict=True))
-        starts = []
-        for (low, end), fence, topic_id in zip(marks, fences, known, strict=True):
-            anew = topic_id != events.id if topic_id and events.id else short
-            starts.append(low if anew else min(fence.next, end))
-        if starts != [fence.next for fence in fences]:
+        anew = [known_id != events.id if known_id and events.id else short for known_id in known]
+        if any(anew):
             self.notes.append(
-                f"{events.name} is not the topic that was learned from, or is shorter now: it is read from what it has"
+                f"{events.name} is another topic than was learned from: it is read from its first event on"
             )
-        return tuple(starts)
+        elif short:
+            self.notes.append(f"{events.name} was cut behind what was learned from it: it goes on at its end")
+        return tuple(
+            low if other else min(fence.next, end) for (low, end), fence, other in zip(marks, fences, anew, strict=True)
+        )
 
     # --- 4 finish ----------------------------------------------------------------------------------------------------
 
     def _finish(self, shard: int, genesis: Genesis, topic_id: str) -> bool:
         """Put a shard on the log of a genesis; False where something came between."""
-        standing, partitions = self._store.standing(shard), self._store.partitions_of(shard)
-        if _is_on(standing, genesis):
-            return True
-        if not standing.is_marked_for(topic_id):  # rule 50
-            return False
+        partitions, left = self._store.partitions_of(shard), None
         if genesis.clears:
             left = tuple(self._clear(partition, topic_id) for partition in partitions)
-            standing = self._store.standing(shard)
-            if standing.heads != left:
-                return False
+        standing = self._store.standing(shard)
+        if _is_on(standing, genesis):
+            return True
+        if not standing.is_marked_for(topic_id) or left not in (None, standing.heads):  # rules 50, 55
+            return False
         fences = [genesis.start(partition).pack() for partition in partitions]
         on = Standing(
             genesis.message().SerializeToString(deterministic=True),
