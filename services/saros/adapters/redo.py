@@ -5,6 +5,7 @@ the same order. But only while it is the same topic: one that was lost and made 
 offsets, and only its id tells.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from saros.wire.v1 import redo_pb2 as pb
 _POLL_S = 0.02  # a poll waits so long for as many messages as it may take
 _QUIET_POLLS = 1500  # without a message, where some are known to be there
 _LOOK_S = 2.0
+_GONE_LOOKS, _GONE_S = 2, 0.5
 
 
 class Message(NamedTuple):
@@ -57,7 +59,15 @@ class RedoLog:
 
     def is_same(self) -> bool:
         """False if the topic is gone or was made anew; where the broker has no ids or does not answer nobody knows."""
-        return not self._id or self._admin.id_of(self._topic) in (self._id, "")
+        if not self._id:
+            return True
+        found = self._admin.id_of(self._topic)
+        for _ in range(_GONE_LOOKS):
+            if found is not None:
+                break
+            time.sleep(_GONE_S)  # a broker may not have heard of it yet
+            found = self._admin.id_of(self._topic)
+        return found in (self._id, "")
 
     def check_same(self) -> None:
         """Refuse to go on with another topic of the same name (rule 39). It costs 1.5 ms."""

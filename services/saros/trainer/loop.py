@@ -146,7 +146,7 @@ class Trainer:
         """Step 2: write what counts to the store."""
         due = shards or time.monotonic() >= self._shards_at
         if due:
-            self._redo.check_same()  # rule 39; a second is less than it takes to notice that a topic was lost
+            self._redo.check_same()  # rule 39, no more often as it takes 1.5 ms; until then rules 37 and 38 guard
         for partition in sorted(self._stale):
             self._restart(partition)
         for share in self.shares.values():

@@ -175,7 +175,8 @@ class Rebase:
         return found
 
     def _genesis(self, seen: list[Standing], events: Topic, topic: Topic) -> Genesis:
-        """Return what these shards can go on with."""
+        """Return what these shards can go on with, and note what is to be said of it."""
+        self.notes.clear()
         shards, partitions = self._model.shards, range(self._model.partitions)
         known = [read_genesis(standing.meta) if standing.meta else self._model for standing in seen]
         vectors = [
