@@ -226,6 +226,19 @@ def test_trainers_that_still_run_stop_and_change_nothing(model: Model, held: Mar
     go_on(model, held)
 
 
+def test_on_a_cluster(real_broker: Broker, store_cluster: StoreServer, model_name: str, tmp_path: Path) -> None:
+    model = Model(model_name, real_broker.address, store_cluster.url, tmp_path)
+    store = MarkedStore(plan_of(load(model.settings)).store, model.name, SHARDS, PARTITIONS)
+    model.send(400)
+    model.drain()
+    lose(model, model.topics.redo)
+    run(model, "rebase", code=-signal.SIGKILL, SAROS_TEST_KILL="rebased:6")
+    assert "10 of 16 shards were put on log" in run(model, "rebase")
+    go_on(model, store)
+    store.wipe()
+    store.close()
+
+
 def test_a_trainer_notices_a_topic_that_is_gone(model: Model) -> None:
     model.send(200)
     trainer = model.trainer()
