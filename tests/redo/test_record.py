@@ -185,8 +185,28 @@ def test_fences_and_genesis_through_bytes() -> None:
     with pytest.raises(ValueError, match="has not 3 fences"):
         unpack_vector(pack_vector(fences), 3)
     assert genesis_of(GENESIS.message()) == GENESIS
+    again = GENESIS._replace(clears=True, base=(2**63, 5))
+    assert genesis_of(again.message()) == again
+    assert again.is_same_model(GENESIS)
+    assert not again._replace(hash_key=bytes(15) + b"x").is_same_model(GENESIS)
     with pytest.raises(RefusedError, match="format version 2"):
         genesis_of(pb.Genesis(version=2))
+
+
+def test_behind_a_rebase_the_fences_of_the_beginning_are_stored() -> None:
+    """There, one that is missing is lost; else it is that of the beginning. One of another log is neither."""
+    start, later = GENESIS.start(1), Fence(LOG_ID, 3, 50, 8)
+    rebased = GENESIS._replace(base=(5,))
+    assert (GENESIS.stored(start), GENESIS.stored(later)) == (b"", later.pack())
+    assert (rebased.stored(start), rebased.stored(later)) == (start.pack(), later.pack())
+    assert GENESIS.found(b"", [start], "it") == [start]
+    assert rebased.found(start.pack(), [start], "it") == [start]
+    assert rebased.found(pack_vector([later, start]), GENESIS.starts(), "it") == [later, start]
+    with pytest.raises(RefusedError, match="it is not there, and with it what it held before `saros rebase`"):
+        rebased.found(b"", [start], "it")
+    for genesis in (GENESIS, rebased):
+        with pytest.raises(RefusedError, match="it is of another log, 5"):
+            genesis.found(later._replace(log_id=5).pack(), [start], "it")
 
 
 def tiny_record() -> pb.Record:

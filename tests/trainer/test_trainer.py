@@ -1,6 +1,5 @@
 """Every event counts once, whatever is killed or forgotten: real processes, a real broker, a real store, an audit."""
 
-import gc
 import json
 import signal
 import socket
@@ -141,16 +140,6 @@ def test_status_and_order(model: Model, capsys: pytest.CaptureFixture[str], monk
     assert run(["user", "show", "user-0"]) == 2
     assert "nothing is known" in capsys.readouterr().err
     model.check()
-
-
-@pytest.fixture
-def quiet_stop() -> Iterator[Stop]:
-    """A stop that nobody asks for; signals and the collector are afterwards as they were."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield Stop()
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    gc.enable()
 
 
 def test_ledgers_that_are_taken_back_are_spread_over_records(model: Model, quiet_stop: Stop) -> None:

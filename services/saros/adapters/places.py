@@ -10,13 +10,19 @@ from saros.adapters.kafka import Reader, Topic
 from saros.errors import RefusedError
 from saros.telemetry import EVENTS_LOST, log
 
+# A rebase begins a log anew, and so it needs the model's own log out of the way.
+ANOTHER_LOG = (
+    "this model was learned from other events; to keep it and begin with these, delete its redo topic and run "
+    "`saros rebase`"
+)
+
 
 def check_same(topic: Topic, known_id: str) -> None:
     """Refuse a topic that was deleted and made anew; where the broker has no ids nobody can tell."""
     if known_id and topic.id and topic.id != known_id:
         raise RefusedError(
             f"topic {topic.name} was made anew: its id is {topic.id}, not {known_id}",
-            "this model was learned from another log; `saros rebase` keeps it and begins with this one",
+            ANOTHER_LOG,
         )
 
 
@@ -26,7 +32,7 @@ def start_of(reader: Reader, topic: str, partition: int, wanted: int, *, stop_at
     if end < wanted:
         raise RefusedError(
             f"{topic}/{partition} ends at {end}, before {wanted}, where we were",
-            "this model was learned from another log; `saros rebase` keeps it and begins with this one",
+            ANOTHER_LOG,
         )
     if low <= wanted:
         return wanted

@@ -17,7 +17,7 @@ FENCE_BYTES = _FENCE.size
 class Fence(NamedTuple):
     """How far a fold has come."""
 
-    log_id: int
+    log_id: int  # never 0: a fence of no log is the mark of a rebase
     offset: int  # of the redo partition, the last one read; -1: none
     next: int  # of the events' partition
     nonce: int  # of the last accepted record; 0: none yet

@@ -2,6 +2,10 @@
 
 It is the first message of redo partition 0 that is a genesis for this topic; later ones do not count (rule 48), nor
 does one that was on its way to a topic of the same name (rule 49). Store and snapshots repeat it.
+
+A log that began with nothing can make the store again, and a fence that is not there is that of its beginning. One that
+a rebase began goes on with rows that it does not hold: there the fences of the beginning stand in the store, and where
+one is not there the rows are lost.
 """
 
 from collections.abc import Sequence
@@ -12,11 +16,14 @@ import numpy as np
 from saros.core.jit import U64
 from saros.core.rows import RowRules
 from saros.errors import RefusedError
-from saros.redo.fence import Fence
+from saros.redo.fence import Fence, unpack_vector
 from saros.wire.v1 import redo_pb2 as pb
 
 VERSION = 1
 _SHARD_ITEMS, _SHARDS_MIN = 20_000, 16
+# What to do where a store or a topic is not that of the log.
+REBASED = "`saros rebase` runs, was ended or has run: run it until it says that it is done, then start again"
+WRONG_LOG = "bring the redo topic back as it was; or delete it, and `saros rebase` keeps the rows and begins a new log"
 
 
 class Genesis(NamedTuple):
@@ -30,6 +37,8 @@ class Genesis(NamedTuple):
     events_topic_id: str
     redo_topic_id: str
     first: tuple[int, ...]  # of each partition, the first offset of the events that counts
+    clears: bool = False  # a rebase took what was added out of the ledgers
+    base: tuple[int, ...] = ()  # the logs that a rebase found in the store; none: this log began with nothing
 
     def key(self) -> U64:
         """Return the hash key as the core takes it."""
@@ -42,6 +51,22 @@ class Genesis(NamedTuple):
     def starts(self) -> list[Fence]:
         """Return the fences of all partitions before their first records."""
         return [self.start(partition) for partition in range(self.partitions)]
+
+    def stored(self, fence: Fence) -> bytes:
+        """Return a user fence as the store holds it: before the first record there is none, but behind a rebase."""
+        return b"" if fence.offset < 0 and not self.base else fence.pack()
+
+    def found(self, stored: bytes, starts: Sequence[Fence], what: str) -> list[Fence]:
+        """Return fences that the store holds, `starts` where it holds none; refuse those of another log (38, 40)."""
+        if not stored and self.base:
+            raise RefusedError(
+                f"{what} is not there, and with it what it held before `saros rebase`: no log can make that again",
+                "bring the store back as it was, or name another model and learn the events again",
+            )
+        fences = unpack_vector(stored, len(starts)) if stored else list(starts)
+        if any(fence.log_id != self.log_id for fence in fences):
+            raise RefusedError(f"{what} is of another log, {fences[0].log_id:x}", REBASED)
+        return fences
 
     def message(self) -> pb.Genesis:
         """Return it as it stands in the log."""
@@ -59,7 +84,14 @@ class Genesis(NamedTuple):
             events_topic_id=self.events_topic_id,
             redo_topic_id=self.redo_topic_id,
             first=self.first,
+            clears=self.clears,
+            base=self.base,
         )
+
+    def is_same_model(self, other: "Genesis") -> bool:
+        """True if rows and keys mean the same to both: logs of one model, before and after a rebase."""
+        mine, others = ((each.hash_key, each.rows, each.partitions, each.shards) for each in (self, other))
+        return mine == others
 
 
 def shards_of(items_max: int) -> int:
@@ -85,7 +117,14 @@ def genesis_of(message: pb.Genesis) -> Genesis:
         message.events_topic_id,
         message.redo_topic_id,
         tuple(message.first),
+        message.clears,
+        tuple(message.base),
     )
+
+
+def read_genesis(data: bytes) -> Genesis:
+    """Return the genesis that a shard holds."""
+    return genesis_of(pb.Genesis.FromString(data))
 
 
 def differences(one: Genesis, other: Genesis) -> list[str]:

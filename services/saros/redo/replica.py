@@ -17,7 +17,7 @@ from saros.core.items import Items
 from saros.core.jit import I32, I64, U64
 from saros.errors import LimitError, RefusedError
 from saros.redo.fence import Fence
-from saros.redo.genesis import Genesis
+from saros.redo.genesis import WRONG_LOG, Genesis
 from saros.redo.record import Learned, judged, learned
 from saros.wire.v1 import redo_pb2 as pb
 
@@ -62,7 +62,7 @@ class Replica:
                     raise RefusedError(
                         f"shard {shard} was folded from another log: at offset {fence.offset} of redo partition {p} it "
                         f"has record {self._vectors[shard][p].nonce:x}, the log has {fence.nonce:x}",
-                        "restore a snapshot, or keep the rows and begin a new log with `saros rebase`",
+                        WRONG_LOG,
                     )
 
     def fold(self, partition: int, offset: int, record: pb.Record) -> SignedBlocks:

@@ -110,11 +110,60 @@ def init() -> None:
 
 
 @app.command()
+def rebase(as_json: Json = False) -> None:
+    """Go on with what the store holds after the redo topic was lost.
+
+    Rows, users and what waits in their ledgers are kept; a new log is begun, its topic made where it is missing; the
+    events go on where the store's users stand. Trainers that still run stop by themselves. Where it was ended, run it
+    again; where nothing is to be done, it does nothing.
+
+    Where the store held items and users of different moments, what was added leaves the ledgers: what was taught until
+    then can no longer be taken back.
+
+    Example:
+
+      saros rebase && saros trainer
+    """
+    plan = plan_of(load())
+    from saros.telemetry import log_to_stderr
+    from saros.trainer.rebase import rebased
+
+    log_to_stderr()
+    with progress("rebasing"):
+        found = rebased(plan)
+    genesis = found.genesis
+    if as_json:
+        typer.echo(json.dumps({
+            "model": plan.model, "log": f"{genesis.log_id:x}", "base": [f"{log_id:x}" for log_id in genesis.base],
+            "shards": found.shards, "first": genesis.first, "clears": genesis.clears, "cleared": found.cleared,
+            "notes": found.notes,
+        }))  # fmt: skip
+        return
+    if not found.shards:
+        typer.echo(f"model {plan.model}: nothing to do, all {genesis.shards} shards are on log {genesis.log_id:x}")
+        return
+    typer.echo(f"model {plan.model}: {found.shards} of {genesis.shards} shards were put on log {genesis.log_id:x}")
+    typer.echo("  kept: rows of items, users, and the blocks that wait")
+    if genesis.clears:
+        typer.echo(
+            f"  {found.cleared:,} blocks left the ledgers, as items and users were of different moments: what was "
+            "taught until now can no longer be taken back"
+        )
+    else:
+        typer.echo("  kept: ledgers; what was taught within the gate's window can still be taken back")
+    places = ", ".join(f"{partition} at {first:,}" for partition, first in enumerate(genesis.first))
+    typer.echo(f"  events go on in partition {places}")
+    for note in found.notes:
+        typer.echo(f"  {note}")
+
+
+@app.command()
 def audit(as_json: Json = False) -> None:
     """Compare the store with the logs, exactly: nothing may differ.
 
     The redo log is replayed and the events are counted again from the first one on; rows, users and ledgers have to be
-    those. It may run beside trainers. Exits with 1 where something differs, and says what.
+    those. It may run beside trainers. Exits with 1 where something differs, and says what. Behind a `saros rebase` only
+    users and ledgers can be compared, as far as the new log speaks of them.
 
     Example:
 
@@ -132,6 +181,11 @@ def audit(as_json: Json = False) -> None:
             f"{found.differences:,} differences in {found.users:,} users and {found.items:,} items, "
             f"after {found.events:,} events and {found.records:,} records"
         )
+        if not found.whole:
+            typer.echo(
+                "  this log was begun by `saros rebase`: users and ledgers were compared as far as it speaks of them, "
+                "the rest was taken as it is"
+            )
         for line in found.told:
             typer.echo(f"  {line}")
     if found.differences:

@@ -19,20 +19,19 @@ from saros.adapters.redo import RedoLog
 from saros.core.codec_items import pack_items, unpack_items
 from saros.core.fold import SignedBlocks, fold_rows
 from saros.core.jit import I32, U8, U64
-from saros.errors import RefusedError
-from saros.redo.fence import Fence, pack_vector, unpack_vector
+from saros.redo.fence import Fence, pack_vector
 from saros.redo.replica import Replica
 from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
 from saros.trainer.points import reach
 
 
 def boot(store: Store, redo: RedoLog, replica: Replica) -> list[bytes]:
-    """Fill an empty replica from the store and let it begin there; return the vectors that were read (rule 7)."""
+    """Fill an empty replica from the store and let it begin there; return the vectors that were read (7, 40)."""
     genesis, vectors, stored = replica.genesis, list[list[Fence]](), list[bytes]()
     for number in range(genesis.shards):
         shard = store.read_shard(number)
         stored.append(shard.vector)
-        vectors.append(unpack_vector(shard.vector, genesis.partitions) if shard.vector else genesis.starts())
+        vectors.append(genesis.found(shard.vector, genesis.starts(), f"shard {number} of the store"))
         if len(shard.keys):
             unpack_items(replica.items, shard.keys, shard.values)
         replica.name(shard.names)
@@ -171,12 +170,6 @@ class ShardWriter:
                 self._fallen[swap.shard] = found
 
     def _is_ahead(self, vector: bytes) -> bool:
-        if not vector:
-            return False
-        stored = unpack_vector(vector, self._replica.genesis.partitions)
-        if stored[0].log_id != self._replica.genesis.log_id:  # rule 38
-            raise RefusedError(
-                f"an item shard of the store is of another log, {stored[0].log_id:x}",
-                "another `saros rebase` may have run: start the trainer again",
-            )
+        genesis = self._replica.genesis
+        stored = genesis.found(vector, genesis.starts(), "an item shard of the store")  # rule 38
         return any(there.offset > here.offset for there, here in zip(stored, self._replica.fences, strict=True))

@@ -20,14 +20,13 @@ from saros.adapters.redo import RedoLog
 from saros.core.gate import SESSION
 from saros.core.items import Items
 from saros.errors import InputError, RefusedError
-from saros.redo.genesis import Genesis, check_settings, differences, genesis_of, shards_of
+from saros.redo.genesis import Genesis, check_settings, differences, read_genesis, shards_of
 from saros.redo.replica import Replica
 from saros.telemetry import log
 from saros.trainer.loop import Trainer
 from saros.trainer.plan import Plan, group_of, new_learner
 from saros.trainer.shards import ShardWriter, boot
 from saros.wire.decode import Decoder
-from saros.wire.v1 import redo_pb2 as pb
 
 _GC_IDLE_S = 10.0
 _WRITERS = 4  # threads that write to the store; to one server they queue up, in a cluster they do not
@@ -81,15 +80,22 @@ def find_log(plan: Plan) -> tuple[RedoLog, Genesis]:
     raise InputError(f"the model {plan.model!r} has no log yet", "run `saros trainer` or `saros init`")
 
 
+def find_genesis(plan: Plan) -> Genesis | None:
+    """Return the genesis that the store holds, of whatever log, or None where it holds no such model."""
+    store = Store(plan.store, plan.model, shards_of(plan.items_max))
+    # A model may have more shards than these settings would give it, never fewer than this; and a shard may be lost.
+    found = filter(None, map(store.read_meta, range(shards_of(0))))
+    genesis = next((read_genesis(meta) for meta in found), None)
+    store.close()
+    return genesis
+
+
 def _check_no_store(plan: Plan) -> None:
     """Refuse to begin a new log beside a store that holds a model of this name."""
-    store = Store(plan.store, plan.model, 1)
-    there = store.read_meta(0)
-    store.close()
-    if there is not None:
+    if find_genesis(plan) is not None:
         raise RefusedError(
             f"the store holds a model {plan.model!r}, whose log is gone",
-            "restore the redo topic, keep the rows and begin a new log with `saros rebase`, or name another model",
+            "`saros rebase` keeps it and begins a new log; or bring the redo topic back, or name another model",
         )
 
 
@@ -100,12 +106,12 @@ def open_store(plan: Plan, genesis: Genesis) -> Store:
         log("store was checked", logging.WARNING, warning=warning)
     own = genesis.message().SerializeToString(deterministic=True)
     for shard in range(genesis.shards):
-        there = genesis_of(pb.Genesis.FromString(store.write_meta(shard, own)))
-        wrong = differences(there, genesis)
+        wrong = differences(read_genesis(store.write_meta(shard, own)), genesis)  # rule 40
         if wrong:
             raise RefusedError(
                 f"shard {shard} of the store is of another model or log: {', '.join(wrong)} differ",
-                "name another model, restore the redo topic, or begin a new log with `saros rebase`",
+                "`saros rebase` ends what a run of it began, or says what is in its way; or bring the redo topic back;"
+                " or name another model",
             )
     return store
 
@@ -137,6 +143,7 @@ class Service:
         replica = Replica(genesis, Items(genesis.rows, plan.items_max))
         self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="store")
         shards = ShardWriter(self._store, replica, boot(self._store, self._redo, replica), self._pool)
+        self._redo.check_same()  # what was read is of the topic whose genesis it was read for (rules 39, 40)
         self._redo.follow(replica.fences)
         dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions)
         self._reader = Reader(plan.cluster, group_of(plan), instance=plan.instance, statistics_s=5)

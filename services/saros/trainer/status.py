@@ -5,7 +5,7 @@ from typing import NamedTuple
 from saros.adapters.kafka import Admin, Reader
 from saros.adapters.names import topics_of
 from saros.adapters.redis import Store
-from saros.redo.fence import unpack_fence, unpack_vector
+from saros.redo.fence import FENCE_BYTES
 from saros.trainer.plan import Plan, group_of
 from saros.trainer.start import find_log
 
@@ -42,11 +42,15 @@ def status_of(plan: Plan) -> Status:
         Admin(plan.cluster).owners(group_of(plan), names.events),
     )
     stored = [store.read_vector(shard) for shard in range(genesis.shards)]
-    vectors = [unpack_vector(vector, genesis.partitions) if vector else genesis.starts() for vector in stored]
+    vectors = [
+        genesis.found(vector, genesis.starts(), f"shard {shard} of the store") for shard, vector in enumerate(stored)
+    ]
     found = []
     for partition in range(genesis.partitions):
         head, (_, end) = store.read_head(partition), reader.watermarks(names.events, partition)
-        fence = unpack_fence(head) if head else genesis.start(partition)
+        (fence,) = genesis.found(
+            head[:FENCE_BYTES], [genesis.start(partition)], f"partition {partition} of the store"
+        )  # fmt: skip
         found.append(
             PartitionStatus(
                 partition,

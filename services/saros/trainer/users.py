@@ -20,8 +20,8 @@ from saros.adapters.redis import Store
 from saros.adapters.redo import RedoLog
 from saros.core.jit import I32, U64
 from saros.errors import RefusedError
-from saros.redo.fence import FENCE_BYTES, Fence, unpack_fence
-from saros.redo.genesis import Genesis
+from saros.redo.fence import FENCE_BYTES, Fence
+from saros.redo.genesis import WRONG_LOG, Genesis
 from saros.redo.record import operations
 from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
 from saros.trainer.points import reach
@@ -71,16 +71,11 @@ class UserStore:
 
     def _fence_of(self, found: bytes) -> Fence:
         """Return a stored fence; none is that of the beginning. One of another log stops us (rule 38)."""
-        fence = unpack_fence(found) if found else self._genesis.start(self._partition)
-        if fence.log_id != self._genesis.log_id:
-            raise RefusedError(
-                f"partition {self._partition} of the store is of another log, {fence.log_id:x}",
-                "another `saros rebase` may have run: start the trainer again",
-            )
-        return fence
+        start = self._genesis.start(self._partition)
+        return self._genesis.found(found, [start], f"partition {self._partition} of the store")[0]
 
     def _packed(self, fence: Fence) -> bytes:
-        return b"" if fence.offset < 0 else fence.pack()
+        return self._genesis.stored(fence)
 
     def append(self, fence: Fence, record: pb.Record, users: I32 = _NOBODY) -> None:
         """Take a record that counts, in log order, whoever wrote it (rule 15)."""
@@ -181,7 +176,7 @@ class UserStore:
             raise RefusedError(
                 f"partition {self._partition} of the store is of another log: at offset {fence.offset} there is record "
                 f"{nonce:x}, not {fence.nonce:x}",
-                "restore a snapshot, or keep the rows and begin a new log with `saros rebase`",
+                WRONG_LOG,
             )
 
     def read(self, keys: U64) -> list[bytes | None]:

@@ -14,7 +14,7 @@ The order is that of the events: erasing comes first, ledgers change in the orde
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -103,6 +103,13 @@ def user_operations(user: U64, flags: U8, starts: I64, data: U8, rows: F32, vest
     out = np.empty(int(sizes.sum()), np.uint8)
     end = _write_users(out, 0, user, flags, starts, data, rows, vested)
     return erased, out[:end]
+
+
+def drop_operations(entries: Mapping[int, Iterable[int]]) -> bytes:
+    """Return what takes blocks out of ledgers, by user and number."""
+    return b"".join(
+        _HEAD.pack(DROP, user) + _NUMBER.pack(number) for user, numbers in entries.items() for number in numbers
+    )
 
 
 class StoredUser(NamedTuple):

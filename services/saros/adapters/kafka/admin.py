@@ -45,15 +45,15 @@ class Admin:
             return None
         if found.error is not None:
             raise BrokerError(f"topic {name} cannot be looked at: {text_of(found.error)}")
-        return Topic(name, self._id(name), len(found.partitions))
+        return Topic(name, self.id_of(name) or "", len(found.partitions))
 
-    def _id(self, name: str) -> str:
-        """Return the id the broker gave a topic; another topic of the same name has another."""
+    def id_of(self, name: str) -> str | None:
+        """Return the id of a topic, which another one of the same name has not; None: no topic, empty: nobody knows."""
         try:
             described = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
             return str(described[name].result().topic_id)
-        except KafkaException:
-            return ""
+        except KafkaException as error:
+            return None if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART else ""
 
     def ensure(
         self, name: str, partitions: int, replication: int, settings: Mapping[str, str], *, create: bool = True

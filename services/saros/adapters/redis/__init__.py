@@ -4,6 +4,7 @@ from saros.adapters.redis.checks import check_server
 from saros.adapters.redis.client import Address
 from saros.adapters.redis.embedded import EmbeddedStore
 from saros.adapters.redis.keys import Keys
+from saros.adapters.redis.marks import MarkedStore, Standing, mark_for
 from saros.adapters.redis.store import Ledgers, Shard, Store, Users
 
 __all__ = [
@@ -11,8 +12,11 @@ __all__ = [
     "EmbeddedStore",
     "Keys",
     "Ledgers",
+    "MarkedStore",
     "Shard",
+    "Standing",
     "Store",
     "Users",
     "check_server",
+    "mark_for",
 ]

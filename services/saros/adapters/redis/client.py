@@ -24,6 +24,7 @@ from redis.exceptions import (
     ConnectionError,
     RedisClusterException,
     RedisError,
+    ResponseError,
     TimeoutError,
     TryAgainError,
 )
@@ -34,6 +35,7 @@ from saros.errors import InputError, StoreError
 _T = TypeVar("_T")
 
 _SCAN_KEYS = 1000
+_SETTLE_S = 3  # shorter than a call may take
 
 # Between tries: 16 ms, then twice as long each time, up to a second.
 _BACKOFF_BASE_S, _BACKOFF_CAP_S = 0.008, 1.0
@@ -173,9 +175,29 @@ class Client:
         script = self._redis.register_script(text)
         return lambda keys, arguments: self._run(lambda: script(keys, arguments))
 
+    def settle(self, keys: list[bytes]) -> str:
+        """Return when all writes to the servers that have these keys are on their disks; or why nobody can tell."""
+        servers = {name: (server, key) for key in keys for name, server in self._servers(key).items()}
+        for server, key in servers.values():
+            with server.client() as connection:
+                try:
+                    self._run(partial(_settle, connection, key + b":settled"))
+                except StoreError as error:
+                    if isinstance(error.__cause__, ResponseError):
+                        return str(error)
+                    raise
+        return ""
+
     def close(self) -> None:
         """Close all connections."""
         self._redis.close()
+
+
+def _settle(connection: Any, key: bytes) -> None:
+    """Wait until a write is on the disk, and so all before it: a server's file has one order."""
+    connection.set(key, b"", ex=_SETTLE_S)
+    if not connection.execute_command("WAITAOF", 1, 0, 1000 * _SETTLE_S)[0]:
+        raise TimeoutError(f"not on its disk after {_SETTLE_S} s")
 
 
 def _give_up_if_shut_out(error: Exception) -> None:

@@ -1,13 +1,13 @@
 """The store: rows of items, rows and states of users, ledgers, each under the fence of the log it was folded to.
 
 Every write is a compare-and-swap of a fence, in one script; every read returns the fence with what it read, in one
-transaction. Numbers of rules are those of the commit protocol. Fences, vectors, rows, states and entries are bytes to
-it; only flush.lua knows where in a user's value the row stands, to leave it as it is. Redis 6.2 or newer, Valkey,
-standalone or a cluster.
+transaction; what stands under the mark of a rebase is refused. Numbers of rules are those of the commit protocol.
+Fences, vectors, rows, states and entries are bytes to it; only flush.lua knows where in a user's value the row stands,
+to leave it as it is. Redis 6.2 or newer, Valkey, standalone or a cluster.
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -16,11 +16,17 @@ import numpy as np
 from saros.adapters.redis.client import Address, Client
 from saros.adapters.redis.keys import KEY_BYTES, Keys, with_keys
 from saros.core.jit import U8, U64
-from saros.errors import StoreError
+from saros.errors import RefusedError, StoreError
 from saros.redo.fence import FENCE_BYTES
 
 _ITEM = struct.Struct("<QI")
 _NUMBER = struct.Struct("<i")
+_NO_LOG = bytes(8)
+
+
+def is_marked(found: bytes) -> bool:
+    """True of what begins with the mark of a rebase: a fence of log 0, which is none."""
+    return found.startswith(_NO_LOG)
 
 
 class Shard(NamedTuple):
@@ -52,8 +58,19 @@ class Store:
     def __init__(self, address: Address, model: str, shards: int) -> None:
         self.keys = Keys(model, shards)
         self._client = Client(address)
-        self._flush = self._client.script(script_text("flush"))
-        self._write_items = self._client.script(script_text("write_items"))
+        self._flush, self._write_items = self._script("flush"), self._script("write_items")
+
+    def _script(self, name: str) -> Callable[[list[bytes], list[Any]], Any]:
+        return self._client.script(script_text(name))
+
+    def _met(self, shard: int, found: bytes) -> bytes:
+        """Return a fence or vector that was found; none counts under a mark (rules 28, 44)."""
+        if is_marked(found):
+            raise RefusedError(
+                f"shard {shard} of the store is between two logs: a rebase was begun",
+                "run `saros rebase` until it says that it is done, then start again",
+            )
+        return found
 
     def read_meta(self, shard: int) -> bytes | None:
         """Return the genesis that a shard was made with."""
@@ -78,11 +95,11 @@ class Store:
         # A bytearray, so that the array may be written to.
         values = np.frombuffer(bytearray().join(rows), np.uint8).reshape(len(rows), *widths or (0,))
         named = dict(zip(_u64(names[0::2]).tolist(), names[1::2], strict=True))
-        return Shard(vector or b"", _u64(items[0::2]), values, named)
+        return Shard(self._met(shard, vector or b""), _u64(items[0::2]), values, named)
 
     def read_vector(self, shard: int) -> bytes:
         """Return the vector of a shard's items; empty where there is none."""
-        return self._client.get(self.keys.vector(shard)) or b""
+        return self._met(shard, self._client.get(self.keys.vector(shard)) or b"")
 
     def write_shard(
         self, shard: int, expected: bytes, vector: bytes, keys: U64, values: U8, names: Mapping[int, bytes], *,
@@ -103,23 +120,23 @@ class Store:
             [expected, vector, int(whole), width, rows.tobytes(), told],
         )
         # A call that was cut off is sent again, and finds what it wrote.
-        return None if found == vector else found
+        return None if found is None or found == vector else self._met(shard, found)
 
     def read_head(self, partition: int) -> bytes:
         """Return a partition's fence and state; empty where there is none."""
-        return self._client.get(self.keys.head(partition)) or b""
+        return self._met(self.keys.shard_of(partition), self._client.get(self.keys.head(partition)) or b"")
 
     def read_users(self, partition: int, keys: U64) -> Users:
         """Return users of a partition with their fence (rule 16)."""
         names = with_keys(self.keys.users(partition), keys)
         fence, *values = self._client.transaction(self._fence(partition), *([("MGET", *names)] if names else []))
-        return Users(fence, values[0] if values else [])
+        return Users(self._met(self.keys.shard_of(partition), fence), values[0] if values else [])
 
     def read_ledgers(self, partition: int, keys: U64) -> Ledgers:
         """Return ledgers of a partition with their fence (rule 25)."""
         names = with_keys(self.keys.ledgers(partition), keys)
         fence, *ledgers = self._client.transaction(self._fence(partition), *(("HGETALL", name) for name in names))
-        return Ledgers(fence, [_entries(ledger) for ledger in ledgers])
+        return Ledgers(self._met(self.keys.shard_of(partition), fence), [_entries(ledger) for ledger in ledgers])
 
     def flush(self, partition: int, expected: bytes, head: bytes, operations: bytes, ttl_s: int) -> bytes | None:
         """Write one record's users and ledgers if the fence is the expected one (rules 14, 22, 23).
@@ -132,7 +149,9 @@ class Store:
             [self.keys.head(partition)], [expected, head, ttl_s, *prefixes, operations]
         )  # fmt: skip
         # A call that was cut off is sent again, and finds what it wrote.
-        return None if found == head[:FENCE_BYTES] else found
+        if found is None or found == head[:FENCE_BYTES]:
+            return None
+        return self._met(self.keys.shard_of(partition), found)
 
     def users_of(self, partition: int) -> Iterator[U64]:
         """Yield the keys of a partition's users in chunks; those that come or go meanwhile may be missing or twice."""

@@ -16,7 +16,7 @@ class Redo(_message.Message):
     def __init__(self, genesis: _Optional[_Union[Genesis, _Mapping]] = ..., record: _Optional[_Union[Record, _Mapping]] = ...) -> None: ...
 
 class Genesis(_message.Message):
-    __slots__ = ("version", "log_id", "hash_key", "seed", "dim", "item_scale", "user_scale", "user_start", "partitions", "shards", "events_topic_id", "redo_topic_id", "first")
+    __slots__ = ("version", "log_id", "hash_key", "seed", "dim", "item_scale", "user_scale", "user_start", "partitions", "shards", "events_topic_id", "redo_topic_id", "first", "clears", "base")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LOG_ID_FIELD_NUMBER: _ClassVar[int]
     HASH_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,8 @@ class Genesis(_message.Message):
     EVENTS_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     REDO_TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
+    CLEARS_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
     version: int
     log_id: int
     hash_key: bytes
@@ -43,7 +45,9 @@ class Genesis(_message.Message):
     events_topic_id: str
     redo_topic_id: str
     first: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, version: _Optional[int] = ..., log_id: _Optional[int] = ..., hash_key: _Optional[bytes] = ..., seed: _Optional[int] = ..., dim: _Optional[int] = ..., item_scale: _Optional[int] = ..., user_scale: _Optional[int] = ..., user_start: _Optional[int] = ..., partitions: _Optional[int] = ..., shards: _Optional[int] = ..., events_topic_id: _Optional[str] = ..., redo_topic_id: _Optional[str] = ..., first: _Optional[_Iterable[int]] = ...) -> None: ...
+    clears: bool
+    base: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., log_id: _Optional[int] = ..., hash_key: _Optional[bytes] = ..., seed: _Optional[int] = ..., dim: _Optional[int] = ..., item_scale: _Optional[int] = ..., user_scale: _Optional[int] = ..., user_start: _Optional[int] = ..., partitions: _Optional[int] = ..., shards: _Optional[int] = ..., events_topic_id: _Optional[str] = ..., redo_topic_id: _Optional[str] = ..., first: _Optional[_Iterable[int]] = ..., clears: _Optional[bool] = ..., base: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("log_id", "nonce", "parent", "first", "end", "blocks", "users", "names", "partition", "stats", "upserts")
