@@ -33,7 +33,7 @@ def make_rows(kind: str, n: int, dim: int, rng: np.random.Generator) -> I32:
     elif kind == "grid":
         learned = 0.25 * ONE * rng.integers(-1, 2, (n, dim)).astype(np.float64)
     elif kind == "tiny":
-        learned = 1.0 * rng.integers(-2, 3, (n, dim))
+        learned = rng.integers(-2, 3, (n, dim)).astype(np.float64)
     elif kind == "mixed":
         learned = learned * np.exp2(rng.integers(-24, 7, (n, 1)).astype(np.float64))
     elif kind == "offset":

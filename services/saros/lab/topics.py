@@ -12,7 +12,7 @@ import typer
 
 from saros.console import Json, complain, progress
 from saros.errors import InputError
-from saros.lab.commands import bench_app
+from saros.lab.benches import bench_app
 from saros.lab.flags import PositiveFrom, Source, read_log
 from saros.settings import Settings, load
 
