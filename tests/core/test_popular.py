@@ -85,6 +85,17 @@ def test_newer_days_count_more_and_old_ones_not_at_all() -> None:
     assert popular(catalogue, rates, 6).slots.tolist() == [0, 1, 3, 2, 5, 4]
 
 
+@given(seed=st.integers(0, 2**32), levels=st.integers(1, 40), k=st.integers(1, 60))
+def test_ties_go_by_key_over_many_tiles(seed: int, levels: int, k: int) -> None:
+    rng, items = np.random.default_rng(seed), Items(live_rows(DIM), 1000)
+    keys = rng.permutation(np.arange(200, dtype=np.uint64))
+    catalogue = Catalogue(items, 4.0)
+    catalogue.refresh(items.intern(keys))
+    rates = np.zeros(len(catalogue.arrays.prior), np.float32)
+    rates[:200] = rng.integers(0, levels, 200)
+    assert popular(catalogue, rates, k).slots.tolist() == naive.best(rates, keys.tolist(), range(200), k)
+
+
 def test_rates_may_be_older_than_the_catalogue() -> None:
     catalogue = shelf([])
     rates = positive_rates(catalogue, 0, 4.0)
