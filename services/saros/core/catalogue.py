@@ -17,16 +17,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from saros.core.items import CLICKED, SHOWN, ItemArrays, Items
-from saros.core.jit import F32, I32, U16, U64, copy_columns, kernel, line_zeros, merged_kernel
-from saros.core.lanes import LANES, as_f32, highest, load, nearest, prefetch, spread, store, total, where
+from saros.core.jit import F32, I8, I32, U16, U64, copy_columns, kernel, line_zeros, merged_kernel
+from saros.core.lanes import LANES, as_f32, highest, load, nearest, prefetch, prefetch_at, spread, store, total, where
 from saros.core.masks import as_slots
 from saros.core.rowmath import DOWN, square_row
 from saros.core.tiles import PAIR, TILE_BITS
-
-I8 = NDArray[np.int8]
 
 CODE_MAX = 127
 P0_DRIFT = 0.01  # how far the logit of p0 may move before all priors are computed anew
@@ -143,7 +140,10 @@ def _refresh(
     for k in range(last + 1):
         ahead = slots[min(k + _AHEAD, last)]
         prefetch(items.rows, ahead)
+        prefetch(items.counters, ahead)
         prefetch(c.codes, ahead >> TILE_BITS)
+        for column in (c.scale, c.err, c.norm, c.prior, c.inverse, upcoming):
+            prefetch_at(column, 0, ahead)
         unpack_row(items.rows, slots[k], v)
         _quantise(c, slots[k], v, codes)
         _set_prior(c, upcoming, items, slots[k], rules)

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from saros.core.best import Best, arrange, offer
-from saros.core.catalogue import CODE_MAX, I8, Catalogue, CatalogueArrays, inverse_of, unpack_row
-from saros.core.jit import F32, I32, I64, U16, U64, as_int, kernel, merged_kernel
+from saros.core.catalogue import CODE_MAX, Catalogue, CatalogueArrays, inverse_of, unpack_row
+from saros.core.jit import F32, I8, I32, I64, U16, U64, as_int, kernel, merged_kernel
 from saros.core.lanes import LANES, as_f32, load, prefetch, spread
 from saros.core.masks import Mask, as_slots, combine
 from saros.core.rowmath import dot_row, lies_within
@@ -156,19 +156,23 @@ def _score_tile(s: Search, tile: int, live: int, size: int) -> int:
 
 
 @merged_kernel
-def _look_at_tile(s: Search, tile: int, size: int) -> int:
-    """Score what no bound rules out of a tile; return how many of the best are kept now."""
-    live = as_int(s.allowed[tile])
-    if live != 0 and size == s.best.score.shape[0]:
-        bar = s.best.score[0]
-        if not s.aim.cosine:
-            live &= ~_below_by_length(s, tile, bar)
-        fewer = live & (live - 1)
-        # Up to two rows are read sooner than the codes of sixteen.
-        if fewer & (fewer - 1) != 0:
-            s.counts[CODED] += LANES
-            live &= ~_below_by_codes(s, tile, bar)
-    return _score_tile(s, tile, live, size)
+def _look_at(s: Search, first: int, end: int, size: int) -> int:
+    """Score what no bound rules out of some tiles; return how many of the best are kept now."""
+    k, coded, bar = s.best.score.shape[0], 0, s.best.score[0]
+    for tile in range(first, end):
+        live = as_int(s.allowed[tile])
+        if live != 0 and size == k:
+            if not s.aim.cosine:
+                live &= ~_below_by_length(s, tile, bar)
+            fewer = live & (live - 1)
+            # Up to two rows are read sooner than the codes of sixteen.
+            if fewer & (fewer - 1) != 0:
+                coded += LANES
+                live &= ~_below_by_codes(s, tile, bar)
+        if live != 0:
+            size, bar = _score_tile(s, tile, live, size), s.best.score[0]
+    s.counts[CODED] += coded
+    return size
 
 
 @kernel
@@ -186,8 +190,7 @@ def _search(s: Search) -> int:
                 size = _score_tile(s, t, as_int(s.allowed[t]), size)
             s.counts[PLAIN] += s.counts[SCORED] - before
         else:
-            for t in range(tile, end):
-                size = _look_at_tile(s, t, size)
+            size = _look_at(s, tile, end, size)
             if full and 2 * (s.counts[SCORED] - before) > _WINDOW * LANES:
                 plain = _PLAIN
         tile = end

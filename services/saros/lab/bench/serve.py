@@ -23,6 +23,7 @@ K, DIM = 10, 64
 FAISS_GOAL, FAISS_GOAL_ITEMS, NUMPY_GOAL = 3.0, 1_000_000, 1.0
 USERS = 64  # different ones that ask
 _REFRESHED = 1000  # slots in one call
+_ROUNDS = 30
 _ASKS = 8  # queries in a round, where sizes are compared
 PRIORS = {"priors as learned": 1.0, "priors all equal": 0.0}  # their standard deviation
 
@@ -123,7 +124,7 @@ def run_serve(
 
 def topk_lines(quick: bool) -> Iterator[Row]:
     """Milliseconds a query, beside each peer."""
-    rounds = 2 if quick else 15
+    rounds = 2 if quick else _ROUNDS
     for count in (500, 1_000) if quick else (10_000, 100_000, 1_000_000):
         for priors, prior_spread in PRIORS.items():
             subject = make_subject(count, prior_spread)
@@ -161,7 +162,7 @@ def _topk_lines(name: str, count: int, subject: Subject, rounds: int) -> Iterato
 
 def growth_lines(quick: bool) -> Iterator[Row]:
     """What a query and a refresh cost, and what a catalogue weighs, from few items to many."""
-    rounds = 2 if quick else 15
+    rounds = 2 if quick else _ROUNDS
     for count in (100, 1_000) if quick else (1_000, 10_000, 100_000, 1_000_000):
         for priors, prior_spread in PRIORS.items():
             subject = make_subject(count, prior_spread)
