@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Extra arguments: `make test ARGS="-k gate -x"`, `make lock ARGS=--upgrade`.
 ARGS ?=
-# Packages that `make bench` measures Saros beside: PEERS="implicit torch" for all. On Linux torch brings 3 GB with it.
-PEERS ?= implicit
+# Packages that `make bench` measures Saros beside: PEERS="implicit faiss-cpu torch" for all. On Linux torch brings 3 GB.
+PEERS ?= implicit faiss-cpu
 
 # The resolver that writes the lock files. It lives in its own environment, so that `make lock` needs no lock.
 UV_VERSION := 0.13.7
@@ -57,11 +57,12 @@ test-faults: $(STAMP) ## The long fault runs (tens of minutes). SEED repeats one
 	@echo SAROS_TEST_SEED=$(SEED)
 	SAROS_TEST_FAULTS=1 SAROS_TEST_SEED=$(SEED) $(BIN)/pytest tests/model tests/trainer $(ARGS)
 
-bench: $(STAMP) ## Measure the core beside its PEERS, in one thread. ARGS are passed to `saros bench core`.
+bench: $(STAMP) ## Measure core, serving and ingest beside their PEERS. ARGS are passed to `saros bench core`.
 	@mkdir -p build && $(BIN)/pip freeze --exclude-editable > build/installed.txt  # peers must not move what is locked
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint build/installed.txt $(PEERS) || \
 		echo 'saros: not all of "$(PEERS)" could be installed; their rows say so' >&2
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/saros bench core $(ARGS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/saros bench serve
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.broker $(BIN)/saros bench ingest
 
 proto: $(STAMP) ## Write the Python code of proto/ anew. A test fails where it is stale.

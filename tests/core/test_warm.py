@@ -13,7 +13,10 @@ SCRIPT = """
 import importlib, json, pathlib, sys
 import numpy as np
 import saros.core
-from saros.core import codec, codec_blocks, codec_items, codec_users, fold, ranking
+from saros.core import codec, codec_blocks, codec_items, codec_users, fold, popular, ranking, topk
+from saros.core.catalogue import Catalogue
+from saros.core.guest import Guest
+from saros.core.masks import Mask, any_of
 from saros.core.warm import warm
 
 def signatures():
@@ -59,6 +62,19 @@ for mode in MODES.values():
         codec_blocks.unpack_blocks(blocks.tobytes(), offsets, 5)
         values = codec_items.pack_items(items, items.table.slots())
         codec_items.unpack_items(Items(items.rules, 5000), items.table.keys[items.table.slots()], values)
+        if items.table.size:
+            catalogue, some = Catalogue(items, 0.0), items.table.slots()
+            hidden = Mask()
+            hidden.put(some[1:])
+            catalogue.mark(some[:1])
+            catalogue.refresh(some)
+            catalogue.rebuild(10)
+            u = Guest(items, paper_step()).row(items.table.keys[:3].copy(), [False, True, True], 2)
+            topk.top_k(catalogue, u, 5, within=[hidden], without=[any_of([hidden])], exclude=[1])
+            topk.similar(catalogue, int(some[-1]), 5, exclude=some[:1])
+            topk.scores_of(catalogue, u, some[:4])
+            rates = popular.positive_rates(catalogue, 20_002, 1.0, 2)
+            popular.popular(catalogue, rates, 5, without=[hidden])
 ranking.rank(rng.random(9).astype(np.float32), rng.random(9) < 0.5, np.array([0, 4, 9]))
 
 new = {name: count for name, count in signatures().items() if count > before[name]}
@@ -81,4 +97,4 @@ def test_after_warming_up_nothing_is_compiled() -> None:
 
 @pytest.mark.timeout(600)
 def test_the_test_sees_what_is_compiled() -> None:
-    assert {"sessions.feed", "settle.settle", "step.step"} <= set(run("cold")["new"])
+    assert {"sessions.feed", "settle.settle", "step.step", "topk._search"} <= set(run("cold")["new"])

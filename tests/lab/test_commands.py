@@ -264,6 +264,9 @@ def test_bench_answers_in_rows(saros: Saros) -> None:
     shown = saros("bench", "core", "--quick", "--only", "fold")
     assert "fold, d 64" in shown.out
     assert "µs/block" in shown.out
+    growth = saros("bench", "serve", "--quick", "--only", "growth", "--json").json()["rows"]
+    assert {row["unit"] for row in growth} == {"µs/query", "ns/item", "MB"}
+    assert "ns/item" in saros("bench", "serve", "--quick", "--only", "growth").out
 
 
 def test_fetch_takes_the_copy_one_has(saros: Saros, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

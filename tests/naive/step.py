@@ -353,7 +353,8 @@ class Model:
             user.moved += 1
             if self.recipe.opponent:
                 lost, won = scores[: block.negatives], scores[block.negatives :]
-                user.low = follow(user.low, math.fsum(lost) / len(lost) - LEVELS[0])
+                if lost:
+                    user.low = follow(user.low, math.fsum(lost) / len(lost) - LEVELS[0])
                 user.high = follow(user.high, math.fsum(won) / len(won) - LEVELS[1])
 
 

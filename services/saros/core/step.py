@@ -357,7 +357,8 @@ def _learn(w: Work, b: int) -> None:
                 passed, clicked = mean_scores(negatives, count, top, s)
             else:
                 passed, clicked = mean_scores_wide(negatives, count, rules.kind == LIVE, s)
-            _follow(w.users, user, LOW, passed)
+            if negatives > 0:  # a guest's click may stand alone
+                _follow(w.users, user, LOW, passed)
             _follow(w.users, user, HIGH, clicked - HIGH_START)
 
 

@@ -7,18 +7,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from saros.core import codec, codec_blocks, codec_items, codec_users, ranking
+from saros.core import codec, codec_blocks, codec_items, codec_users, popular, ranking, topk
+from saros.core.catalogue import Catalogue
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, TICK, Events
 from saros.core.fold import fold, fold_rows
 from saros.core.gate import SESSION, GateRules
+from saros.core.guest import Guest
 from saros.core.ids import derive_key, hash_texts
 from saros.core.items import Items
 from saros.core.learner import Learner
+from saros.core.masks import Mask
 from saros.core.rows import live_rows
 from saros.core.step import live_step
 from saros.core.table import SlotTable
 
-STAGES = ("hashes and tables", "sessions and gate", "ledger and step", "fold", "bytes", "ranking metrics")
+STAGES = ("hashes and tables", "sessions and gate", "ledger and step", "fold", "bytes", "ranking metrics", "top-K")
 
 
 def warm() -> Iterator[str]:
@@ -63,3 +66,20 @@ def warm() -> Iterator[str]:
     yield STAGES[4]
     ranking.rank(np.arange(2.0), np.array([0, 1], np.uint8), np.array([0, 2], np.int64))
     yield STAGES[5]
+    _warm_topk(items)
+    yield STAGES[6]
+
+
+def _warm_topk(items: Items) -> None:
+    """Compile what a catalogue does."""
+    catalogue, mask = Catalogue(items, 4.0), Mask()
+    found = items.table.slots()
+    mask.put(found)
+    catalogue.mark(found)
+    catalogue.refresh(found)
+    catalogue.rebuild(len(found))
+    row = Guest(items, live_step()).row(items.table.keys[found], [True] * len(found))
+    topk.top_k(catalogue, row, 1, within=[mask])
+    topk.similar(catalogue, 0, 1)
+    topk.scores_of(catalogue, row, found)
+    popular.popular(catalogue, popular.positive_rates(catalogue, popular.newest_day(items), 4.0), 1)

@@ -1,4 +1,4 @@
-"""The benches: `saros bench core`, `ingest` and `train`."""
+"""The benches: `saros bench core`, `serve`, `ingest` and `train`."""
 
 import json
 import tempfile
@@ -44,6 +44,29 @@ def core(
 
     with progress("measuring"):
         rows = run_core(quick=quick, only=only)
+    _tell(rows, as_json=as_json)
+
+
+@app.command()
+def serve(
+    only: Annotated[Literal["topk", "growth"] | None, typer.Option(help="One group of measurements.")] = None,
+    quick: _Quick = False,
+    as_json: Json = False,
+) -> None:
+    """Measure exact top-K in one thread, beside faiss, implicit and numpy, and how its cost and memory grow.
+
+    Ratios are taken side by side in one run. Peers that are not installed are named; `make bench` installs them.
+
+    Examples:
+
+      saros bench serve
+
+      saros bench serve --only topk --json | jq '.rows[] | select(.goal)'
+    """
+    from saros.lab.bench.serve import run_serve
+
+    with progress("measuring"):
+        rows = run_serve(quick=quick, only=only)
     _tell(rows, as_json=as_json)
 
 
