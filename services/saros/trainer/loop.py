@@ -18,7 +18,6 @@ again and its partition begins anew behind the last one that counted. Numbers of
 import logging
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import NamedTuple
@@ -51,6 +50,7 @@ from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
 from saros.trainer.shards import ShardWriter
 from saros.trainer.share import Share
+from saros.trainer.turn import Turn
 from saros.trainer.users import UserStore
 from saros.wire.columns import GOOD, REASONS
 from saros.wire.v1 import redo_pb2 as pb
@@ -59,6 +59,7 @@ FLIGHTS_MAX = 2
 _SHARDS_EVERY_S = 1.0
 _COMMIT_EVERY_S = 1.0
 _IDLE_S, _BUSY_S = 0.05, 0.005
+_POLL_EVENTS = 64_000  # about so many at once
 _LINGER_S = 0.005  # after the first event, so that a few make a batch
 _PAUSE_S = 0.5  # without room for so long, partitions pause: what was fetched ahead of them is then fetched again
 _BEHIND_BYTES = 32 * 2**20  # of a partition's records that the store may lack
@@ -77,11 +78,12 @@ class Trainer:
 
     def __init__(
         self, store: Store, redo: RedoLog, replica: Replica, shards: ShardWriter, new_learner: Callable[[], Learner],
-        reader: Reader, intake: Intake, topic: str, rules: LoopRules, pool: Executor,
+        reader: Reader, intake: Intake, topic: str, rules: LoopRules, pool: Executor, is_over: Callable[[], bool],
     ) -> None:  # fmt: skip
+        """Work until `is_over`: what was taken by then and not learned is left to the next owner."""
         self._store, self._redo, self._replica, self._shards = store, redo, replica, shards
         self._new_learner, self._reader, self._intake, self._topic = new_learner, reader, intake, topic
-        self._rules, self._pool = rules, pool
+        self._rules, self._pool, self._is_over, self._poll = rules, pool, is_over, rules.poll_messages
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
         self._paused: list[int] = []
@@ -196,37 +198,35 @@ class Trainer:
     def take(self) -> int:
         """Steps 3 to 5: read events and learn them; return how many messages were read."""
         try:
-            taken = self._intake.take(self._rules.poll_messages, _BUSY_S if self._flying() else _IDLE_S, _LINGER_S)
+            taken = self._intake.take(self._poll, _BUSY_S if self._flying() else _IDLE_S, _LINGER_S)
         except LostPlaceError:
             for partition in list(self.shares):
                 self._restart(partition)
             return 0
         count = len(taken.polled.values)
+        if count:
+            # Messages may hold a thousand events: as many of them as make a few micro-batches.
+            self._poll = max(1, min(self._rules.poll_messages, count * _POLL_EVENTS // max(1, len(taken.decoded.kind))))
         MESSAGES.inc(count)
-        todo = [(share, self._cut(share, taken)) for share in self.shares.values()]
+        turns = [Turn(share, taken, self._rules) for share in self.shares.values()] if count else []
         since = time.monotonic()
-        while any(runs for _, runs in todo):
-            learned = [share for share, runs in todo if runs and self._learn_next(share, taken, runs)]
+        while any(turns) and not self._is_over():
+            learned = [turn for turn in turns if turn and self._learn_next(turn)]
             since = time.monotonic() if learned else since
             self._go_on(waiting=not learned, for_s=time.monotonic() - since)
         self._resume()
         return count
 
-    def _cut(self, share: Share, taken: Taken) -> deque[I64]:
-        """Return the messages of a share as micro-batches; what lies before `next` is in records already."""
-        mine = taken.of(share.partition)
-        if len(mine) and taken.polled.offset(int(mine[0])) < share.next:
-            mine = mine[[taken.polled.offset(k) >= share.next for k in mine.tolist()]]
-        return deque(taken.runs(mine, share.batch_events(self._rules)))
-
-    def _learn_next(self, share: Share, taken: Taken, runs: deque[I64]) -> bool:
+    def _learn_next(self, turn: Turn) -> bool:
         """Learn the next micro-batch of a partition if it has room; False where it has none."""
+        share = turn.share
         if self.shares.get(share.partition) is not share or share.partition in self._stale:
-            runs.clear()  # what was read is read again, from where the log stands
-        elif not share.has_room(FLIGHTS_MAX, _BEHIND_BYTES):
+            turn.drop()
+        elif not turn.is_ready() or not share.has_room(FLIGHTS_MAX, _BEHIND_BYTES):
             return False
         else:
-            self._learn(share, taken, runs.popleft(), runs)
+            self._learn(turn)
+            turn.ask()
         return True
 
     def _go_on(self, *, waiting: bool, for_s: float) -> None:
@@ -256,20 +256,15 @@ class Trainer:
             self.follow(_IDLE_S)
         return share.partition not in self._stale and self.shares.get(share.partition) is share
 
-    def _learn(self, share: Share, taken: Taken, messages: I64, runs: deque[I64]) -> None:
-        """Steps 4 and 5 for one micro-batch, a run of a partition's messages; too large a one goes back to `runs`."""
-        rows, end = taken.rows(messages), taken.polled.offset(int(messages[-1])) + 1
-        place, middle = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end), len(messages) // 2
+    def _learn(self, turn: Turn) -> None:
+        """Steps 4 and 5 for one micro-batch."""
+        share, taken, (messages, rows, users, asked, end) = turn.share, turn.taken, turn.take()
+        place = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end)
         with LEARN_SECONDS.time():
-            users = taken.users(rows)
-            if len(users) > self._rules.batch_users and middle:
-                runs.extendleft((messages[middle:], messages[:middle]))
-                return
-            share.load(users)
+            share.load(users, asked)
             events = taken.events(rows, share.learner)
-            if share.at_stake(events) > self._rules.taken_back_bytes and middle:
-                # Their ledgers all go into the record: into two, then.
-                runs.extendleft((messages[middle:], messages[:middle]))
+            if share.at_stake(events) > self._rules.taken_back_bytes and len(messages) > 1:
+                turn.split(messages)  # their ledgers all go into the record: into two, then
                 return
             learnt = share.learn(events, lambda: self._drained(share))
         if learnt is None:

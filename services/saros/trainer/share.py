@@ -22,7 +22,7 @@ from saros.core.users import BYTES, COUNTED
 from saros.redo.fence import Fence
 from saros.redo.record import Place, lows, pack_record
 from saros.trainer.plan import LoopRules
-from saros.trainer.users import UserStore
+from saros.trainer.users import Asked, UserStore
 from saros.wire.operations import read_user
 from saros.wire.rare import gate_rules
 from saros.wire.v1 import redo_pb2 as pb
@@ -56,15 +56,18 @@ class Share:
             self.gate = state.gate
             learner.change_gate(gate_rules(self.gate))
 
-    def load(self, keys: U64) -> I32:
-        """Return the slots of users, loaded from the store where they are not in memory."""
+    def ask(self, keys: U64) -> Asked | None:
+        """Begin to read those of the users that are not in memory; no micro-batch is learned until they are loaded."""
         missing = keys[self.learner.users.table.find(keys) < 0]
-        values = self.users.read(missing) if len(missing) else []
-        slots = self.learner.intern(keys)
+        return self.users.ask(missing) if len(missing) else None
+
+    def load(self, keys: U64, asked: Asked | None) -> None:
+        """Take users into memory, after they were asked for."""
+        values = self.users.answer(asked) if asked else []
+        self.learner.intern(keys)
         known = [k for k, value in enumerate(values) if value is not None]
-        if known:
-            self._restore(missing[known], [values[k] or b"" for k in known])
-        return slots
+        if asked and known:
+            self._restore(asked.keys[known], [values[k] or b"" for k in known])
 
     def _restore(self, keys: U64, values: list[bytes]) -> None:
         """Fill slots that have just been given."""

@@ -160,6 +160,7 @@ class Service:
             names.events,
             plan.rules,
             self._pool,
+            lambda: stop.asked,
         )
         self._replica, self._events, self._partitions = replica, names.events, plan.partitions
         self._stop = stop

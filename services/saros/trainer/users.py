@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.adapters.redis import Store
+from saros.adapters.redis import Store, Users
 from saros.adapters.redo import RedoLog
 from saros.core.jit import I32, U64
 from saros.errors import RefusedError
@@ -30,6 +30,7 @@ from saros.wire.v1 import redo_pb2 as pb
 
 # What one write may hold, if it is more than one record: the store does nothing else meanwhile.
 _WRITE_USERS, _WRITE_BYTES = 4000, 4 * 2**20
+_FENCES = 64
 _NOBODY: I32 = np.zeros(0, np.int32)
 
 
@@ -53,6 +54,14 @@ class _Write(NamedTuple):
     records: list[Accepted]
 
 
+class Asked(NamedTuple):
+    """Users that are being read."""
+
+    keys: U64
+    since: Fence  # that of the store when they were asked for
+    answer: Future[Users]
+
+
 class UserStore:
     """The users of one owned partition."""
 
@@ -66,6 +75,7 @@ class UserStore:
         self._unflushed: deque[Accepted] = deque()
         self._writing: _Write | None = None
         self.pending_bytes = self.pending_users = 0  # of records that are not in the store yet
+        self._ours: deque[Fence] = deque(maxlen=_FENCES)  # the last ones that we left
         # The highest fence that was flushed or met: what a read has to be of (rule 17).
         self._at = self._fence_of(store.read_head(partition)[:FENCE_BYTES])
 
@@ -126,6 +136,7 @@ class UserStore:
         found = answer.result()
         if found is None:
             self._at = records[-1].fence
+            self._ours.append(self._at)
             self._let_go()
             reach("flushed")
         else:
@@ -151,6 +162,7 @@ class UserStore:
     def _meet(self, found: Fence) -> None:
         """Go on from a fence that is not the one we left."""
         MISMATCHES.labels("users").inc()
+        self._ours.clear()
         if found.offset > self._at.offset:
             # Another owner went on with the same log.
             self._at = found
@@ -179,12 +191,19 @@ class UserStore:
                 WRONG_LOG,
             )
 
-    def read(self, keys: U64) -> list[bytes | None]:
-        """Return users that no record touched which is not in the store (rules 16, 18, 21)."""
-        while True:
-            found = self._store.read_users(self._partition, keys)
-            if self._is_expected(found.fence):
-                return found.values
+    def ask(self, keys: U64) -> Asked:
+        """Begin to read users that are not in memory."""
+        return Asked(keys, self._at, self._pool.submit(self._store.read_users, self._partition, keys))
+
+    def answer(self, asked: Asked) -> list[bytes | None]:
+        """Return users that were asked for, which no record has touched since then (rules 16, 18, 21).
+
+        Such a user is the same under every fence that was ours since it was asked for.
+        """
+        found = asked.answer.result()
+        while not self._is_expected(found.fence, asked.since):
+            found = self._store.read_users(self._partition, asked.keys)
+        return found.values
 
     def read_ledgers(self, keys: U64) -> list[dict[int, bytes]]:
         """Return ledgers, like `read`; where a whole one is to be read the caller has flushed before (rules 24, 25)."""
@@ -193,19 +212,17 @@ class UserStore:
             if self._is_expected(found.fence):
                 return found.entries
 
-    def _is_expected(self, packed: bytes) -> bool:
-        """True if what was read with this fence is of the highest one flushed; else everything is flushed."""
+    def _is_expected(self, packed: bytes, since: Fence | None = None) -> bool:
+        """True if what was read with this fence is of the highest one flushed, or one since; else all is flushed."""
         fence = self._fence_of(packed)
-        if fence == self._at:
+        if self._writing is not None and fence == self._writing.records[-1].fence:
+            self._finish()  # the store had it before we knew
+        if fence == self._at or (since is not None and fence in self._ours and fence.offset >= since.offset):
             return True
-        if self._writing is not None:
-            target = self._writing.records[-1].fence
-            self._finish()
-            if fence == self._at == target:
-                return True  # the store had it before we knew
+        self.flush()
         if fence != self._at:
             self._meet(fence)
-        self.flush()
+            self.flush()
         return False
 
     def state(self) -> pb.Partition:
