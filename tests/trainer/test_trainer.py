@@ -182,6 +182,25 @@ def test_a_log_that_is_gone_and_a_store_of_another_one_are_refused(model: Model,
     assert "saros rebase" in caught.value.hint
 
 
+def test_a_store_nobody_wrote_to_for_long_is_refused(
+    model: Model, quiet_stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.send(100)
+    model.drain()
+    model.send(50)
+    plan, now = plan_of(load(model.settings)), time.time()
+    assert plan.rules.user_ttl_s == 180 * 86400
+    monkeypatch.setattr(time, "time", lambda: now + 91 * 86400)
+    service = Service(plan, quiet_stop)
+    with pytest.raises(RefusedError, match="was last written 91 days ago") as caught:
+        service.run(until_drained=True)
+    service.close()
+    assert "--accept-expired" in caught.value.hint
+    accepting = plan._replace(rules=plan.rules._replace(accept_expired=True))
+    Service(accepting, quiet_stop).run(until_drained=True)
+    model.check()
+
+
 def run_with(model: Model, *arguments: str) -> int:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in model.settings.items():

@@ -56,6 +56,9 @@ def trainer(
     until_drained: Annotated[
         bool, typer.Option("--until-drained", help="Stop when the events that are there at the start are learned.")
     ] = False,
+    accept_expired: Annotated[
+        bool, typer.Option("--accept-expired", help="Go on where the store may have let users go that still count.")
+    ] = False,
 ) -> None:
     """Learn from the events on Kafka and keep the model in Redis.
 
@@ -68,6 +71,7 @@ def trainer(
     """
     settings = load()
     plan = plan_of(settings)
+    plan = plan._replace(rules=plan.rules._replace(accept_expired=accept_expired))
     from saros.core.warm import warm
     from saros.telemetry import BUILD, log, log_to_stderr
     from saros.trainer.start import Service, Stop

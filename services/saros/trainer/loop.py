@@ -110,7 +110,7 @@ class Trainer:
         """Make a share that stands where the log does; return the offset to read events from (rules 19, 21)."""
         fence, genesis, learner = self._replica.fences[partition], self._replica.genesis, self._new_learner()
         release = learner.users.table.unpin
-        users = UserStore(self._store, self._redo, genesis, partition, self._rules.user_ttl_s, self._pool, release)
+        users = UserStore(self._store, self._redo, genesis, partition, self._rules, self._pool, release)
         users.catch_up(fence)
         share = Share(partition, learner, users, fence)
         self.shares[partition] = share

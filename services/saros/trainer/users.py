@@ -9,6 +9,7 @@ log and flushed.
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
@@ -24,6 +25,7 @@ from saros.redo.fence import FENCE_BYTES, Fence
 from saros.redo.genesis import WRONG_LOG, Genesis
 from saros.redo.record import operations
 from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
+from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
 from saros.wire.coalesce import coalesced
 from saros.wire.v1 import redo_pb2 as pb
@@ -66,11 +68,12 @@ class UserStore:
     """The users of one owned partition."""
 
     def __init__(
-        self, store: Store, redo: RedoLog, genesis: Genesis, partition: int, ttl_s: int, pool: Executor,
+        self, store: Store, redo: RedoLog, genesis: Genesis, partition: int, rules: LoopRules, pool: Executor,
         release: Callable[[I32], None],
     ) -> None:  # fmt: skip
         """Write with threads of `pool`; `release` is told whose state the store has."""
-        self._store, self._redo, self._genesis, self._partition, self._ttl_s = store, redo, genesis, partition, ttl_s
+        self._store, self._redo, self._genesis, self._partition = store, redo, genesis, partition
+        self._ttl_s, self._accept_expired = rules.user_ttl_s, rules.accept_expired
         self._pool, self._release = pool, release
         self._unflushed: deque[Accepted] = deque()
         self._writing: _Write | None = None
@@ -100,6 +103,7 @@ class UserStore:
     def catch_up(self, end: Fence) -> None:
         """Flush all that counts between the store's fence and `end`, read again from the log."""
         self._redo.check(self._partition, self._at, f"partition {self._partition} of the store")
+        self._check_age()
         if self._at.offset > end.offset:
             return
         for fence, record in self._redo.accepted(self._partition, self._at, end.offset + 1):
@@ -107,6 +111,19 @@ class UserStore:
             self.flush(wait=self.pending_bytes > _WRITE_BYTES)
         self.flush()
         self._check_same(self._at.nonce, end)
+
+    def _check_age(self) -> None:
+        """Refuse a store that nobody wrote to for so long that users expired which still count."""
+        if self._accept_expired or not self._ttl_s or self._at.offset < 0:
+            return
+        written_ms = self._redo.time_ms(self._partition, self._at.offset)
+        days = (time.time() - written_ms / 1000) / 86400 if written_ms else 0.0
+        if days > self._ttl_s / 86400 / 2:
+            raise RefusedError(
+                f"partition {self._partition} of the store was last written {days:.0f} days ago, and users expire "
+                f"after {self._ttl_s // 86400}: some that count may be gone",
+                "`saros trainer --accept-expired` goes on without them; or bring back a store that is younger",
+            )
 
     def flush(self, *, wait: bool = True) -> None:
         """Flush all that waits; or, if we are not to `wait`, let it be begun."""
