@@ -116,6 +116,8 @@ def test_status_and_order(model: Model, capsys: pytest.CaptureFixture[str], monk
 
     with running([trainer]):
         await_until(lambda: all(row["lag"] == 0 and row["owner"] == "one" for row in rows()), what=model.logs)
+        for topic in model.topics:
+            assert f"topic was checked warning=topic {topic} has replication factor 1" in model.logs(1000)
         assert all(row["redo_offset"] == row["redo_end"] - 1 for row in rows())
         await_until(lambda: all(row["items_offset"] == row["redo_end"] - 1 for row in rows()), what=model.logs)
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:

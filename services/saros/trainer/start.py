@@ -11,7 +11,7 @@ from types import FrameType
 
 from saros.adapters.dead import DeadLetters
 from saros.adapters.intake import Intake
-from saros.adapters.kafka import Admin, Reader, Topic, Writer
+from saros.adapters.kafka import Admin, Reader, Topic, Writer, check_topic
 from saros.adapters.names import DEAD_SETTINGS, EVENTS_SETTINGS, REDO_SETTINGS, topics_of
 from saros.adapters.places import check_same
 from saros.adapters.redis import Store, check_server
@@ -38,6 +38,9 @@ def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
         admin.ensure(name, plan.partitions, plan.replication, settings, create=plan.create_topics)
         for name, settings in zip(names, (EVENTS_SETTINGS, REDO_SETTINGS, DEAD_SETTINGS), strict=True)
     ]
+    for name in names:
+        if warning := check_topic(admin, name):
+            log("topic was checked", logging.WARNING, warning=warning)
     return made[0], made[1]
 
 
