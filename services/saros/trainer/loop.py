@@ -40,7 +40,7 @@ from saros.telemetry import (
     REJECTED,
     log,
 )
-from saros.trainer.observe import observe_batch, observe_tables
+from saros.trainer.observe import Tables, observe_batch
 from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
 from saros.trainer.shards import ShardWriter
@@ -64,7 +64,7 @@ class Trainer:
     ) -> None:  # fmt: skip
         self._store, self._redo, self._replica, self._shards = store, redo, replica, shards
         self._new_learner, self._reader, self._intake, self._topic = new_learner, reader, intake, topic
-        self._rules = rules
+        self._rules, self._tables = rules, Tables()
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
         self._shards_at = self._commit_at = time.monotonic()
@@ -247,7 +247,8 @@ class Trainer:
         reach("learned")
         REDO_BYTES.inc(self._redo.send(share.partition, record))
         reach("sent")
-        observe_batch(share.partition, len(rows), stats.newest_ms, batch)
+        share.newest_ms = stats.newest_ms
+        observe_batch(taken.kinds(messages), batch)
 
     def _learn_both(self, share: Share, taken: Taken, messages: I64) -> None:
         """Learn a micro-batch in two halves."""
@@ -270,7 +271,7 @@ class Trainer:
         """Step 6: tell the group how far the records that count have come."""
         fences = self._replica.fences
         self._reader.commit(self._topic, [(partition, fences[partition].next) for partition in self.shares])
-        observe_tables(self._replica.items, self.shares.values())
+        self._tables.observe(self._replica.items, self.shares.values())
         self._commit_at = time.monotonic() + _COMMIT_EVERY_S
 
     def step(self) -> int:
