@@ -25,7 +25,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from saros.adapters.redis import EmbeddedStore
-from tests.broker import BrokerError, UnavailableError, container, free_ports
+from tests.servers import BrokerError, UnavailableError, container, free_ports
 
 IMAGE = "redis:7"
 READY = "Ready to accept connections"

@@ -9,7 +9,8 @@ import pytest
 
 from saros.core.gate import GateRules, bin_of, gate_state
 from saros.trainer.observe import users_by_band
-from tests.broker import Broker, free_ports
+from tests.broker import Broker
+from tests.servers import free_ports
 from tests.store import StoreServer
 from tests.trainer.runs import Model, await_until, running
 
