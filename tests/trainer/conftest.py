@@ -1,12 +1,35 @@
-"""For tests that start trainers: kernels are compiled before, so that no process has to wait for it."""
+"""For tests that start trainers: kernels are compiled before, so that no process has to wait; and stores to break."""
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from saros.adapters.redis import EmbeddedStore
+from tests.store import StoreServer, start_cluster
+from tests.trainer.faults import SEED
 from tests.trainer.runs import SAROS
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm() -> None:
     subprocess.run([SAROS, "warm"], check=True, capture_output=True)
+
+
+@pytest.fixture(autouse=True)
+def _tell_seed() -> None:
+    """Whatever fails says how to repeat it."""
+    print(f"SAROS_TEST_SEED={SEED}")  # noqa: T201
+
+
+@pytest.fixture(params=["alone", "cluster"])
+def own_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreServer]:
+    """A store of its own, for the test to break."""
+    with ExitStack() as stack:
+        if request.param == "alone":
+            node = stack.enter_context(EmbeddedStore(tmp_path / "store"))
+            yield StoreServer("embedded", (node.address,), nodes=(node,))
+        else:
+            yield stack.enter_context(start_cluster(tmp_path / "store"))

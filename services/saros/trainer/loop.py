@@ -100,7 +100,8 @@ class Trainer:
         """Follow the log to the ends that it has now."""
         ends = [self._redo.end(partition) for partition in range(self._replica.genesis.partitions)]
         while any(fence.offset + 1 < end for fence, end in zip(self._replica.fences, ends, strict=True)):
-            self.follow(_IDLE_S)
+            if self.follow(_IDLE_S):
+                reach("following")
 
     # --- 1 follow ----------------------------------------------------------------------------------------------------
 
@@ -128,6 +129,7 @@ class Trainer:
                 blocks = self._replica.signed(learned(record, self._replica.genesis.rows.dim))
                 self._replica.confirm(record, blocks)
                 RECORDS.inc()
+                reach("accepted")
             else:
                 blocks = self._replica.fold(partition, offset, record)
                 if share is not None:
@@ -152,6 +154,7 @@ class Trainer:
             else:
                 share.flush()
         if (shards or time.monotonic() >= self._shards_at) and self._replica.caught_up:  # rules 11, 12
+            reach("between")
             self._shards.write(list(self.shares), list(self._in_flight()))
             self._shards_at = time.monotonic() + _SHARDS_EVERY_S
 
@@ -270,7 +273,9 @@ class Trainer:
     def commit(self) -> None:
         """Step 6: tell the group how far the records that count have come."""
         fences = self._replica.fences
+        reach("committing")
         self._reader.commit(self._topic, [(partition, fences[partition].next) for partition in self.shares])
+        reach("committed")
         self._tables.observe(self._replica.items, self.shares.values())
         self._commit_at = time.monotonic() + _COMMIT_EVERY_S
 

@@ -68,6 +68,7 @@ class UserStore:
         for fence, record in self._redo.accepted(self._partition, self._at, end.offset + 1):
             self._unflushed.append(Accepted(fence, record))
             self.flush()
+            reach("mending")
         self._check_same(self._at.nonce, end)
 
     def flush(self) -> int:
