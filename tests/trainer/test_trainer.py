@@ -14,7 +14,7 @@ import pytest
 
 from saros.adapters.kafka import Admin
 from saros.cli import run
-from saros.errors import InputError, RefusedError
+from saros.errors import BrokerError, InputError, RefusedError, SarosError
 from saros.settings import load
 from saros.telemetry import RECORDS
 from saros.trainer.commands import plan_of
@@ -73,16 +73,6 @@ def test_all_events_are_learned_and_the_audit_finds_what_is_not_right(model: Mod
     ledger = keys_of(redis, model, "l")[0]
     redis.hdel(ledger, redis.hkeys(ledger)[0])
     assert model.audit().differences == 2
-
-
-def test_killed_at_each_point(model: Model) -> None:
-    for point in ("learned:3", "sent:2", "flushed:4", "shard:7"):
-        model.send(500)
-        victim = model.trainer(SAROS_TEST_KILL=point)
-        with running([victim]):
-            assert victim.wait(90) == -signal.SIGKILL, f"{point} was not reached\n{model.logs()}"
-    model.drain()
-    model.check()
 
 
 def test_status_and_order(model: Model, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +138,21 @@ def test_ledgers_that_are_taken_back_are_spread_over_records(model: Model, quiet
     model.check()
 
 
+def test_partitions_that_cannot_be_begun_end_the_trainer(
+    model: Model, quiet_stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Going on would leave them to a process that does not read them."""
+    service = Service(plan_of(load(model.settings)), quiet_stop)
+
+    def fail(partition: int) -> int:
+        raise BrokerError(f"{partition} is away")
+
+    monkeypatch.setattr(service.trainer, "_begin", fail)
+    with pytest.raises(SarosError, match=r"partitions \[0, 1, 2\] could not be begun: 0 is away"):
+        service.run()
+    service.close()
+
+
 def test_other_settings_are_refused(model: Model, quiet_stop: Stop) -> None:
     assert run_with(model, "init") == 0
     for name, value, hint in (("SAROS_MODEL__DIM", "9", "SAROS_MODEL__DIM=8"), ("SAROS_MODEL__SEED", "3", "SEED=0"),
@@ -185,15 +190,18 @@ def run_with(model: Model, *arguments: str) -> int:
 
 
 def test_all_of_the_store_is_lost(model: Model, redis: Any) -> None:
+    users = model.approach()
     model.send(800)
     model.drain()
     redis.delete(*redis.scan_iter(f"{{{model.name}:*"))
+    model.cross(users)
     model.send(300)
     model.drain()
     model.check()
 
 
 def test_a_shard_is_lost_and_another_falls_back_under_load(model: Model, redis: Any) -> None:
+    users = model.approach()
     model.send(600)
     trainer = model.trainer()
     with running([trainer]):
@@ -209,6 +217,7 @@ def test_a_shard_is_lost_and_another_falls_back_under_load(model: Model, redis: 
             redis.delete(*redis.scan_iter(f"{{{model.name}:1}}*"))
             for key, data in old.items():
                 redis.restore(key, 0, data)
+        model.cross(users)
         model.send(600)
         trainer.send_signal(signal.SIGTERM)
         assert trainer.wait(20) == 0, model.logs()
@@ -222,9 +231,11 @@ def test_three_trainers_one_stopped_for_long_and_one_killed(model: Model) -> Non
     with running(trainers):
         await_until(lambda: model.logs().count("trainer was started") == 3, what=model.logs)
         await_until(lambda: model.begun() >= 3, what=model.logs)
+        users = model.approach()
         model.send(300)
         trainers[0].send_signal(signal.SIGSTOP)
         before = model.begun()
+        model.cross(users)
         model.send(300)
         await_until(lambda: model.begun() > before, what=model.logs)  # its partitions went to others
         model.send(100)

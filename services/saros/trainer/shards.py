@@ -89,8 +89,9 @@ class ShardWriter:
             MISMATCHES.labels("items").inc()
             if found and self._is_ahead(found):
                 return  # followed later; a vector never goes back (rule 11)
-            REPAIRS.labels("items").inc()
-            log("shard is written whole", logging.WARNING, shard=shard)
+            if self._fell_back(shard, found):
+                REPAIRS.labels("items").inc()
+                log("shard fell back", logging.WARNING, shard=shard)
             found = self._swap(shard, found, slots, whole=True)
         self._dirty[slots] = False
         self._names.pop(shard, None)
@@ -104,6 +105,14 @@ class ShardWriter:
                 "another `saros rebase` may have run: start the trainer again",
             )
         return any(there.offset > here.offset for there, here in zip(stored, self._replica.fences, strict=True))
+
+    def _fell_back(self, shard: int, found: bytes) -> bool:
+        """True if the store has lost what we knew it to hold; else another owner has written since."""
+        known, partitions = self._known[shard], self._replica.genesis.partitions
+        if not known or not found:
+            return bool(known)
+        vectors = zip(unpack_vector(found, partitions), unpack_vector(known, partitions), strict=True)
+        return any(there.offset < here.offset for there, here in vectors)
 
     def _swap(self, shard: int, expected: bytes, slots: I32, *, whole: bool) -> bytes | None:
         """Write rows if the vector is the expected one; return None, or the vector found."""
