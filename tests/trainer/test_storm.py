@@ -152,7 +152,8 @@ class Storm:
         for process in left:
             process.send_signal(signal.SIGTERM)
         for process in left:
-            assert process.wait(30) in (0, 1), self.model.logs()
+            # One that was just started does not listen yet.
+            assert process.wait(30) in (0, 1, -signal.SIGTERM), self.model.logs()
 
 
 @pytest.mark.skipif(not LONG, reason=ONLY_LONG)

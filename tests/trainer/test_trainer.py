@@ -148,7 +148,7 @@ def test_partitions_that_cannot_be_begun_end_the_trainer(
         raise BrokerError(f"{partition} is away")
 
     monkeypatch.setattr(service.trainer, "_begin", fail)
-    with pytest.raises(SarosError, match=r"partitions \[0, 1, 2\] could not be begun: 0 is away"):
+    with pytest.raises(SarosError, match="partitions could not be begun: 0 is away"):
         service.run()
     service.close()
 

@@ -27,7 +27,7 @@ from saros.adapters.redo import Message, RedoLog
 from saros.core.fold import SignedBlocks, fold_rows
 from saros.core.jit import I64
 from saros.core.learner import Batch, Learner
-from saros.errors import BrokerError, SarosError
+from saros.errors import BrokerError
 from saros.redo.record import learned
 from saros.redo.replica import Replica
 from saros.telemetry import (
@@ -73,12 +73,8 @@ class Trainer:
 
     def gained(self, partitions: list[int]) -> list[Offset]:
         """Own more partitions: fold the log to its end, flush, then begin at `next`."""
-        try:
-            self.catch_up()
-            return [(partition, self._begin(partition)) for partition in partitions]
-        except BrokerError as error:
-            # Not to be tried again by `step`: the group holds them for ours, and nobody would read them.
-            raise SarosError(f"partitions {partitions} could not be begun: {error}") from error
+        self.catch_up()
+        return [(partition, self._begin(partition)) for partition in partitions]
 
     def lost(self, partitions: list[int]) -> None:
         """Own fewer: what counts is flushed, what is in flight is left to the log."""
