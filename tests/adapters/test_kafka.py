@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 
 from saros.adapters.kafka import Admin, Cluster, Copies, EmbeddedBroker, LostPlaceError, Reader, Writer, check_topic
 from saros.adapters.kafka.checks import judge_copies
-from saros.errors import BrokerError, InputError
+from saros.errors import BrokerError, InputError, SarosError
 from tests.broker import Broker
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
@@ -101,6 +101,29 @@ def test_paused_partitions_wait(cluster: Cluster, made: str, group: str) -> None
     reader.resume(made, [0])
     assert read(reader, 1) == [(0, 0, b"0")]
     reader.close()
+
+
+def test_of_two_readers_with_one_name_the_first_ends(cluster: Cluster, made: str, group: str) -> None:
+    """And says so in a way that nobody takes for passing: it would never read again."""
+    readers = [Reader(cluster, group, instance="one") for _ in range(2)]
+    begun: list[int] = []
+
+    def gained(partitions: list[int]) -> list[tuple[int, int]]:
+        begun.extend(partitions)
+        return [(partition, 0) for partition in partitions]
+
+    until = time.monotonic() + 30
+    for reader in readers:
+        reader.subscribe(made, gained, lambda _: None)
+        begun.clear()
+        while len(begun) < 2:
+            assert time.monotonic() < until
+            reader.poll(10, 0.1)
+    with pytest.raises(SarosError, match="reading has ended") as caught:
+        read(readers[0], 1)
+    assert not isinstance(caught.value, BrokerError)
+    for reader in readers:
+        reader.close()
 
 
 def test_a_topic_is_made_once_and_has_an_id(cluster: Cluster, topic: str) -> None:

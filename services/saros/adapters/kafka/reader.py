@@ -165,7 +165,10 @@ class Reader:
             if error.code() == KafkaError._AUTO_OFFSET_RESET:
                 self._kept = good
                 raise LostPlaceError(f"a place to read from is not in the log: {error.str()}")
-            if error.fatal() or not (error.retriable() or error.code() in _PASSING):
+            if error.fatal() or error.code() == KafkaError._FATAL:
+                # This client never reads again: whoever tried would wait for good.
+                raise SarosError(f"reading has ended: {error.str()}; a reader of the same name may run elsewhere")
+            if not (error.retriable() or error.code() in _PASSING):
                 self._kept = good
                 raise BrokerError(f"reading failed: {text_of(error)}")
         return good
