@@ -31,6 +31,7 @@ from saros.wire.v1.events_pb2 import Event
 
 PARTITIONS, SHARDS = 3, 16
 APPROACH = 8  # blocks: twice as many are beyond B
+POLL = 40  # messages at once
 SAROS = str(Path(sys.executable).parent / "saros")
 START_MS = 1_700_000_000_000
 RECONNECT = {"reconnect.backoff.max.ms": 500}  # to a broker that was away
@@ -41,7 +42,7 @@ SETTINGS = {
     "SAROS_GATE__BLOCKS_MIN": "2",
     "SAROS_GATE__BLOCKS_MAX": "12",
     "SAROS_GATE__WINDOW_DAYS": "2",
-    "SAROS_TRAINER__POLL_MESSAGES": "40",
+    "SAROS_TRAINER__POLL_MESSAGES": str(POLL),
     "SAROS_KAFKA__OPTIONS": json.dumps({"session.timeout.ms": 6000, "heartbeat.interval.ms": 500, **RECONNECT}),
 }
 
@@ -108,11 +109,14 @@ class Model:
         return users
 
     def cross(self, users: list[str]) -> None:
-        """Let users pass B: what they taught has to be taken back, which `check` looks for.
-
-        Between the two calls there have to be more events than a trainer polls at once: what is added and taken back in
-        one micro-batch is not added in the first place.
-        """
+        """Let users pass B: what they taught has to be taken back, which `check` looks for."""
+        with self._lock:
+            # More than a trainer polls at once: what is added and taken back in one micro-batch is never added.
+            for home, user in enumerate(users):
+                for _ in range(POLL):
+                    shown = event_of(user, IMPRESSION, ["item/39"], START_MS + 40_000 * self.sent)
+                    self._writer.send(self.topics.events, home, message_of([shown]), key=user.encode())
+            self.sent += POLL * len(users)
         self._close_blocks(users, APPROACH)
         self._crossed += users
 
@@ -168,7 +172,7 @@ class Model:
         found = self.audit()
         assert found.differences == 0, "\n".join([*found.told, self.logs()])
         assert found.events == self.sent
-        assert self.taken_back() == self._crossed
+        assert set(self._crossed) - set(self.taken_back()) == set(), "all that pass B are taken back"
 
     def taken_back(self) -> list[str]:
         """Return those who passed B from whom, as the log says, blocks were taken back."""
