@@ -31,6 +31,7 @@ from saros.environment import Setting, describe
 from saros.errors import InputError, SarosError
 from saros.lab import commands as lab
 from saros.lab import topics
+from saros.lab.bench import commands as bench
 from saros.trainer import commands as trainer
 
 app = typer.Typer(
@@ -95,8 +96,8 @@ def warm(as_json: Json = False) -> None:
     # Here and not above: numba takes its time, and no other command should pay for it.
     from saros.core.warm import STAGES
     from saros.core.warm import warm as compile_core
+    from saros.wire.coalesce import warm as compile_operations
     from saros.wire.decode import warm as compile_decoder
-    from saros.wire.operations import warm as compile_operations
 
     start, stages = time.perf_counter(), len(STAGES) + 1
     with progress("compiling kernels", total=stages) as done:
@@ -113,6 +114,7 @@ def warm(as_json: Json = False) -> None:
 
 
 app.add_typer(lab.app)
+app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app)
 app.add_typer(trainer.app)
 

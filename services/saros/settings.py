@@ -365,7 +365,13 @@ class TrainerSettings(_Concern):
             description="A name that stays over a restart: partitions then stay with it; empty = none",
         ),
     ] = ""
-    poll_messages: Annotated[int, Field(ge=1, le=100_000, description="Most messages that are taken at once")] = 4000
+    poll_messages: Annotated[int, Field(ge=1, le=100_000, description="Most messages that are taken at once")] = 16_000
+    memory_mb: Annotated[
+        int,
+        Field(
+            ge=64, le=1_000_000, description="Megabytes for users in memory; the others are read when they are needed"
+        ),
+    ] = 2048
     metrics_port: Annotated[int, Field(ge=0, le=65535, description="Port of /metrics; 0 = none")] = 0
 
 

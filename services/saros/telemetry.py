@@ -88,6 +88,7 @@ REDO_BYTES = Counter("saros_redo_bytes", "Bytes written to the redo topic.")
 FLUSH_SECONDS = Histogram("saros_flush_seconds", "Time that writing to the store takes.", ["kind"], buckets=_SECONDS)
 MISMATCHES = Counter("saros_cas_mismatches", "Writes that found another fence in the store.", ["kind"])
 REPAIRS = Counter("saros_rollbacks_repaired", "Times the store had forgotten, and was written again.", ["kind"])
+PAUSED = Counter("saros_pauses", "Times that partitions paused, because the store or the log were slow.")
 
 # The process.
 MEMORY = Gauge("saros_memory_bytes", "Bytes of tables and caches.", ["cache"])

@@ -34,6 +34,14 @@ class User(NamedTuple):
     waiting: Mapping[int, Entry]  # by block number
 
 
+class Write(NamedTuple):
+    """Records of a partition that are on their way to the store."""
+
+    stored: Fence  # has to be there
+    records: list[tuple[Fence, Record]]  # each with the fence behind it
+    landed: bool | None  # None: not yet; else whether it was written
+
+
 class Owner(Follower):
     """A follower that flushes users and ledgers."""
 
@@ -45,6 +53,7 @@ class Owner(Follower):
         self.cache: dict[UserKey, User] = {}
         self.touched: dict[UserKey, int | None] = {}  # nonce of the last own record with this user
         self.expected: list[Fence] = []
+        self.writing: dict[int, Write] = {}  # by partition
 
     def boot(self) -> Steps[None]:
         """Expect the first fences of the log; a flush will tell."""
@@ -63,65 +72,93 @@ class Owner(Follower):
         """Drop a cached user."""
         del self.cache[key], self.touched[key]
 
-    def _next_to_flush(self, p: int, fence: Fence) -> tuple[Fence, Record] | None:
-        """The first accepted record above a fence, with the fence behind it."""
+    def _to_flush(self, p: int, fence: Fence) -> list[tuple[Fence, Record]]:
+        """The next accepted records above a fence that are written as one, each with the fence behind it."""
         self.fold_to(p, fence.offset)
+        found, limit = list[tuple[Fence, Record]](), self.rng.choice((1, 1, 2, 9))
         for offset in range(fence.offset + 1, self.at[p].offset + 1):
             if offset < self.world.kept_from[p]:
                 raise ViolationError("redo needed but trimmed")
             record = self.world.log[p][offset]
             fence, accepted = self.world.judge(self.genesis.log, fence, offset, record)
-            if accepted and (record.nonce in self.sent or self.rule("flush all")):
-                return fence, record
-        return None
+            if accepted and (record.nonce in self.sent or self.rule("flush all")) and len(found) < limit:
+                found.append((fence, record))
+        return found
 
     def flush_users(self, p: int, limit: int = ALL) -> Steps[None]:
-        """Write the next accepted records of a partition, one by one."""
+        """Write the next accepted records of a partition, and wait for the answers."""
         shard = self.world.shard_of(p)
         while limit > 0:
+            yield from self.write_behind(p, wait=True)
             stored, limit = shard.state.fences[p], limit - 1
             if shard.state.marked:
                 yield
                 continue
             self.same_log(stored)
-            found = self._next_to_flush(p, stored)
+            found = self._to_flush(p, stored)
             self.same_topic()
-            if found is None:
+            if not found:
                 self._expect(p, stored)
                 return
             yield
-            yield from self._flush_one(p, stored, *found)
+            self.writing[p] = Write(stored, found, None)
+        yield from self.write_behind(p, wait=True)
 
-    def _flush_one(self, p: int, stored: Fence, fence: Fence, record: Record) -> Steps[None]:
-        """Write users, ledgers and fence."""
+    def begin_flush(self, p: int) -> None:
+        """Let the next accepted records be written, on the fence that we believe to be there."""
+        found = self._to_flush(p, self.expected[p]) if p not in self.writing else []
+        self.same_topic()
+        if found:
+            self.writing[p] = Write(self.expected[p], found, None)
+
+    def write_behind(self, p: int, wait: bool = False) -> Steps[None]:
+        """What is being written lands, and later we learn of it."""
+        while p in self.writing:
+            write = self.writing[p]
+            if write.landed is None:
+                self.writing[p] = write._replace(landed=(yield from self._land(p, write)))
+            else:
+                del self.writing[p]
+                if write.landed:
+                    self._expect(p, write.records[-1][0])
+            if not wait:
+                return
+            yield
+
+    def _land(self, p: int, todo: Write) -> Steps[bool]:
+        """Write users, ledgers and fence; whether that was done."""
         late = written_late(self.world)
 
         def write(state: ShardState) -> bool:
-            if state.marked or (state.fences[p] != stored and self.rule("user cas")):
+            if state.marked or (state.fences[p] != todo.stored and self.rule("user cas")):
                 return False
-            state.fences = (*state.fences[:p], fence, *state.fences[p + 1 :])
-            write_users(state, p, record)
-            write_ledgers(self.world, state, p, record, [sign for sign in (WAITING, ADDED) if sign not in late])
+            state.fences = (*state.fences[:p], todo.records[-1][0], *state.fences[p + 1 :])
+            for _, record in todo.records:
+                write_users(state, p, record)
+                write_ledgers(self.world, state, p, record, [sign for sign in (WAITING, ADDED) if sign not in late])
             return True
 
         def write_late(state: ShardState) -> bool:
-            write_ledgers(self.world, state, p, record, late)
+            for _, record in todo.records:
+                write_ledgers(self.world, state, p, record, late)
             return True
 
-        if self.world.shard_of(p).write(write):
-            self._expect(p, fence)
-            if late:
-                yield
-                self.world.shard_of(p).write(write_late)
+        done = self.world.shard_of(p).write(write)
+        if done and late:
+            yield
+            self.world.shard_of(p).write(write_late)
+        return done
 
     def _expect(self, p: int, fence: Fence) -> None:
         self.expected[p] = max(self.expected[p], fence) if self.rule("expect") else fence
 
     def read(self, p: int, user: int, rule: str) -> Steps[tuple[UserState, Ledger]]:
-        """A user and its ledger, with everything flushed."""
+        """A user and its ledger, as of the fence that we expect."""
         while True:
-            state = self.world.shard_of(p).state
-            if not state.marked and (state.fences[p] == self.expected[p] or not self.rule(rule)):
+            state, write = self.world.shard_of(p).state, self.writing.get(p)
+            if write and write.landed and not state.marked and state.fences[p] == write.records[-1][0]:
+                yield from self.write_behind(p)  # the store had it before we knew
+            elif not state.marked and (state.fences[p] == self.expected[p] or not self.rule(rule)):
                 return state.users.get((p, user), ()), state.ledgers.get((p, user), {})
             yield
             yield from self.flush_users(p)

@@ -30,6 +30,8 @@ class Trainer(Owner):
         self.own: set[int] = set()
         self.reload: set[int] = set()  # partitions whose users are to be dropped and read again
         self.written: dict[int, Vector | None] = {}  # shard -> vector last written
+        # Shard -> the vector that has to be there, the one to write, and rows.
+        self.landing: dict[int, tuple[Vector, Vector, dict[int, int]]] = {}
         self.work: list[int] = []
 
     def run(self) -> Steps[None]:
@@ -51,7 +53,12 @@ class Trainer(Owner):
         elif self.own and chance < 0.35:
             yield from self._flush_items(self.rng.choice([s for s in range(SHARDS) if s % PARTITIONS in self.own]))
         elif self.own and chance < 0.55:
-            yield from self.flush_users(self.rng.choice(sorted(self.own)), self.rng.choice((1, 1, 9)))
+            p = self.rng.choice(sorted(self.own))
+            if chance < 0.45:
+                yield from self.flush_users(p, self.rng.choice((1, 1, 9)))
+            else:
+                self.begin_flush(p)
+                yield from self.write_behind(p)
         elif chance < 0.65:
             for key in [key for key in self.cache if not (self.dirty(key) and self.rule("dirty"))]:
                 if self.rng.random() < 0.5:
@@ -102,8 +109,16 @@ class Trainer(Owner):
                 yield from self.flush_users(p)
 
     def _flush_items(self, s: int) -> Steps[None]:
-        """Write an item shard."""
-        shard, stored = self.world.shards[s], self.world.shards[s].state.vector
+        """Let an item shard be written; what is on its way to it lands first."""
+        if s not in self.landing:
+            self._begin_items(s)
+            yield
+            if self.rng.random() < 0.5:
+                return
+        self._land_items(s)
+
+    def _begin_items(self, s: int) -> None:
+        stored = self.world.shards[s].state.vector
         self.same_log(stored[0])
         for p in range(PARTITIONS):
             if self.rule("catch up"):
@@ -111,9 +126,12 @@ class Trainer(Owner):
             if self.rule("boot fence"):
                 self.fold_to(p, self.boot_vector[s][p].offset)
         self.same_topic()
-        vector, whole = tuple(self.at), stored != self.written.get(s) and self.rule("whole shard")
+        whole = stored != self.written.get(s) and self.rule("whole shard")
         rows = {i: self.base[i] for i in range(s, ITEMS, SHARDS) if whole or i in self.changed[s]}
-        yield
+        self.landing[s], self.changed[s] = (stored, tuple(self.at), rows), set()
+
+    def _land_items(self, s: int) -> None:
+        stored, vector, rows = self.landing.pop(s)
 
         def write(state: ShardState) -> bool:
             if state.marked or (state.vector != stored and self.rule("vector cas")):
@@ -122,9 +140,10 @@ class Trainer(Owner):
             state.vector = vector
             return True
 
-        written = shard.write(write)
+        written = self.world.shards[s].write(write)
         self.written[s] = vector if written else None
-        self.changed[s] = {i for i in self.changed[s] if not written or rows[i] != self.base[i]}
+        if not written:
+            self.changed[s] |= rows.keys()
 
     def _head(self, p: int) -> Head:
         packets = list(self.in_flight[p].values())

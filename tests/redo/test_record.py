@@ -1,7 +1,6 @@
 """Records carry all: a store that knows nothing else lets another learner go on to the bit, and a replica that knows
 nothing else has the same item table."""
 
-import struct
 from itertools import pairwise
 
 import numpy as np
@@ -10,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saros.core import codec
-from saros.core.codec_blocks import unpack_ledger
 from saros.core.events import CLICK, IMPRESSION, Events
 from saros.core.gate import GateRules
 from saros.core.items import Items
-from saros.core.jit import U64
 from saros.core.learner import Learner
 from saros.core.rows import live_rows
 from saros.core.step import live_step
@@ -23,15 +20,16 @@ from saros.redo.fence import Fence, pack_vector, unpack_fence, unpack_vector
 from saros.redo.genesis import Genesis, genesis_of
 from saros.redo.record import Place, learned, lows, operations, pack_record, read_redo
 from saros.redo.replica import Replica
-from saros.wire.operations import StoredUser, read_operations, read_user
+from saros.wire.operations import read_operations
 from saros.wire.v1 import redo_pb2 as pb
 from tests.core.test_codec import DIM, make_learner, picture, placed, some_events
+from tests.redo.store import Store
 
 LOG_ID, SHARDS = 7, 3
 FROZEN_RECORD = (
     "090100000000000000110200000000000000200a280c32520a080b000000000000001204000000001a01012201022a0434000000323401"
     "03010001000200d00700000000000000000000d0cc4c3d0000000005000000000000000600000000000000ae4f65bed4f08a3e3a670a08"
-    "0b000000000000001201041a0448000000224801000001000000000100010100000000d007000000000000000000000000000001000000"
+    "0b000000000000001201141a0448000000224801000001000000000100010100000000d007000000000000000000000000000001000000"
     "01000000010000000000000048e1ffff01000000340000000600000006000000000000002a08d0cc4c3dc16a403d42100a080500000000"
     "0000001204666976654a89010a86010100000001000000d007000000000000010000000000000003000000000000000000000000000000"
     "00000000000000000000000000000000000000000000000001000000000000000000000000000000000000000000000000000000000000"
@@ -39,64 +37,13 @@ FROZEN_RECORD = (
 )
 FROZEN_OPERATIONS = (
     "020b0000000000000000000000340000000103010001000200d00700000000000000000000d0cc4c3d0000000005000000000000000600"
-    "000000000000ae4f65bed4f08a3e010b0000000000000053000000000800d0cc4c3dc16a403d01000001000000000100010100000000d0"
+    "000000000000ae4f65bed4f08a3e010b0000000000000053000000020800d0cc4c3dc16a403d01000001000000000100010100000000d0"
     "0700000000000000000000000000000100000001000000010000000000000048e1ffff0100000034000000060000000600000000000000"
 )
 FROZEN_GENESIS = (
     "08011107000000000000001a1000000000000000000000000000000000280330cfe6930140cd9933480250035a02696e62036c6f676a020028"
 )
 GENESIS = Genesis(LOG_ID, bytes(16), live_rows(DIM), 2, SHARDS, "in", "log", (0, 40))
-
-
-class Store:
-    """What a store holds of one partition: the operations, done one by one."""
-
-    def __init__(self) -> None:
-        self.users: dict[int, StoredUser] = {}
-        self.ledgers: dict[int, dict[int, bytes]] = {}
-
-    def do(self, data: bytes) -> None:
-        at = 0
-        while at < len(data):
-            code, key = struct.unpack_from("<BQ", data, at)
-            at += 9
-            if code in (1, 6):
-                (length,) = struct.unpack_from("<I", data, at)
-                value = data[at + 4 : at + 4 + length]
-                at += 4 + length
-                if code == 1:
-                    self.users[key] = read_user(value)
-                else:
-                    row = self.users[key].row if key in self.users else b""
-                    self.users[key] = StoredUser(bool(value[0] & 1), row, value[1:])
-            elif code == 2:
-                number, length = struct.unpack_from("<iI", data, at)
-                self.ledgers.setdefault(key, {})[number] = data[at + 8 : at + 8 + length]
-                at += 8 + length
-            elif code == 3:
-                (number,) = struct.unpack_from("<i", data, at)
-                self.ledgers.get(key, {}).pop(number, None)
-                at += 4
-            else:
-                assert code in (4, 5)
-                self.ledgers.pop(key, None)
-                if code == 5:
-                    self.users.pop(key, None)
-
-    def load(self, learner: Learner, keys: U64) -> None:
-        slots = learner.intern(keys)
-        for key, slot in zip(keys.tolist(), slots, strict=True):
-            if key in self.users:
-                is_waiting, row, state = self.users[key]
-                rows = np.frombuffer(row, np.float32)[None] if row else learner.users.arrays.rows[slot][None]
-                learner.restore(slot[None], state, np.array([0, len(state)]), rows)
-                waiting = [data for data in self.ledgers.get(key, {}).values() if not data[1] & 1]
-                assert bool(waiting) <= is_waiting, "who has blocks that wait is marked"
-                self.load_ledger(learner, key, int(slot), added=False)
-
-    def load_ledger(self, learner: Learner, key: int, slot: int, added: bool = True) -> None:
-        blocks = [data for _, data in sorted(self.ledgers.get(key, {}).items()) if added or not data[1] & 1]
-        unpack_ledger(learner.ledger, slot, b"".join(blocks), np.cumsum([0, *map(len, blocks)]))
 
 
 def learned_records(seed: int, mode: str, low: int, bounds: list[int]) -> tuple[list[pb.Record], Learner, Learner]:

@@ -23,7 +23,7 @@ QUIET = {
     "saros_users_expired_total", "saros_non_finite_total", "saros_clamped_total", "saros_far_total",
     "saros_duplicates_total", "saros_late_events_total", "saros_ahead_events_total", "saros_bot_events_total",
     "saros_capped_total", "saros_kafka_lag_messages", "saros_kafka_queued_messages", "saros_waiting_blocks_lost_total",
-    "saros_lag_seconds",
+    "saros_lag_seconds", "saros_pauses_total",
 }  # fmt: skip
 
 

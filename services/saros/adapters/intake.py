@@ -43,9 +43,8 @@ class Taken(NamedTuple):
         """Return the events of these messages, good or bad, in order."""
         if len(messages) == len(self.polled.values):
             return np.arange(len(self.decoded.kind))
-        theirs = np.zeros(len(self.polled.values), np.bool_)
-        theirs[messages] = True
-        return np.flatnonzero(theirs[self.decoded.message])
+        first = np.searchsorted(self.decoded.message, messages)  # events stand in the order of their messages
+        return spans(first, np.searchsorted(self.decoded.message, messages, side="right") - first)
 
     def rows(self, messages: I64) -> I64:
         """Return the good events of these messages that the core knows, in order."""
@@ -125,9 +124,9 @@ class Intake:
         self._seldom = Seldom()
         self.names = Names(names_max)
 
-    def take(self, count: int, timeout_s: float) -> Taken:
-        """Take up to `count` messages; the answer is valid until the next call."""
-        taken = decode(self._reader.poll(count, timeout_s), self._decoder)
+    def take(self, count: int, timeout_s: float, linger_s: float = 0.0) -> Taken:
+        """Take up to `count` messages as `Reader.poll` does; the answer is valid until the next call."""
+        taken = decode(self._reader.poll(count, timeout_s, linger_s), self._decoder)
         if taken.dead:
             self._dead.write(self._letter(taken, row) for row in np.flatnonzero(taken.decoded.reason != GOOD).tolist())
             for reason, letters in taken.dead.items():

@@ -61,6 +61,7 @@ class Users:
         limit: int,
         evict: bool,
     ) -> None:
+        self.limit = limit
         self.table = SlotTable(limit, capacity=min(limit, 1024), evict=evict)
         self._rows = rows
         self._pending = negatives_max + carried_max + 1  # the click that closes a block needs a place of its own

@@ -1,4 +1,4 @@
-"""The lab's commands: `saros replay`, `blocks`, `attack`, `data` and `bench`.
+"""The lab's commands: `saros replay`, `blocks`, `attack` and `data`.
 
 Numba is imported by what a command does, not by this module: `saros --help` must not wait for it.
 """
@@ -33,8 +33,6 @@ _BOT_BLOCKS_MAX = 300_000
 app = typer.Typer()
 data_app = typer.Typer(help="Get data sets that may not be redistributed.")
 app.add_typer(data_app, name="data")
-bench_app = typer.Typer(help="Measure speed, side by side with others.")
-app.add_typer(bench_app, name="bench")
 
 
 class Attack(StrEnum):
@@ -329,35 +327,3 @@ def fetch(
         typer.echo(json.dumps({"dataset": name, "path": str(there), "rows": rows, "terms": terms}))
     else:
         typer.echo(f"{name}: {rows:,} ratings, checked, in {there}\n\n{textwrap.fill(terms, 100)}\n")
-
-
-@bench_app.command()
-def core(
-    only: Annotated[
-        Literal["step", "feed", "fold", "growth"] | None, typer.Option(help="One group of measurements.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A few seconds, to see that all runs: no numbers to rely on.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Measure the core in one thread: step, feed and gate, fold, and how cost grows.
-
-    Ratios are taken side by side in one run. Peers that are not installed are named; `make bench` installs them. A
-    goal is met from above where a higher ratio is better, and from below where cost grows.
-
-    Examples:
-
-      saros bench core
-
-      saros bench core --only step --json | jq '.rows[] | select(.goal)'
-    """
-    from saros.lab.bench.core import run_core
-    from saros.lab.report import print_bench
-
-    with progress("measuring"):
-        rows = run_core(quick=quick, only=only)
-    if as_json:
-        typer.echo(json.dumps({"rows": [row._asdict() for row in rows]}))
-    else:
-        print_bench(rows)

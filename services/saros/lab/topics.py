@@ -1,4 +1,4 @@
-"""Commands around topics: `saros broker`, `send`, `tail`, `dead` and `bench ingest`."""
+"""Commands around topics: `saros broker`, `send`, `tail` and `dead`."""
 
 import json
 import signal
@@ -12,7 +12,6 @@ import typer
 
 from saros.console import Json, complain, progress
 from saros.errors import InputError
-from saros.lab.commands import bench_app
 from saros.lab.flags import PositiveFrom, Source, read_log
 from saros.settings import Settings, load
 
@@ -28,7 +27,7 @@ _POLL_S = 0.2
 _Reason = Annotated[str | None, typer.Option(help="Only letters with this reason.")]
 
 
-def _cluster(settings: Settings) -> "Cluster":
+def cluster_of(settings: Settings) -> "Cluster":
     """Return the brokers that are set; no command here starts one by itself."""
     if not settings.kafka.bootstrap:
         raise InputError(
@@ -81,7 +80,7 @@ def send(
     from saros.adapters.names import EVENTS_SETTINGS, topics_of
 
     settings = load()
-    cluster, kafka = _cluster(settings), settings.kafka
+    cluster, kafka = cluster_of(settings), settings.kafka
     log = read_log(source, positive_from)
     from saros.lab.sending import Pace, envelopes
 
@@ -157,7 +156,7 @@ def _reading(settings: Settings, name: str, *, from_start: bool) -> "Iterator[tu
     """Yield a reader of all partitions of a topic, and where each ends now."""
     from saros.adapters.kafka import Admin, Reader
 
-    cluster = _cluster(settings)
+    cluster = cluster_of(settings)
     topic = Admin(cluster).find(name)
     if topic is None:
         raise InputError(
@@ -283,7 +282,7 @@ def resend(
         raise InputError("which letters?", "name places, or a --reason")
     settings = load()
     chosen = _at(settings, [_place(text) for text in places]) if places else dict(_letters(settings, reason))
-    cluster = _cluster(settings)
+    cluster = cluster_of(settings)
     admin, writer = Admin(cluster), Writer(cluster)
     homes = {name: admin.find(name) for name in {letter.topic for letter in chosen.values()}}
     for place, letter in chosen.items():
@@ -313,30 +312,3 @@ def _home(letter: "Letter", partitions: int) -> int:
         owners = []
     homes = set(partitions_of([owner for owner in owners if owner], partitions).tolist())
     return homes.pop() if len(homes) == 1 else letter.partition % partitions
-
-
-@bench_app.command()
-def ingest(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A few seconds, to see that all runs: no numbers to rely on.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Measure what comes in through Kafka: from consuming to the step, beside consuming alone and the usual Python way.
-
-    Needs a broker in SAROS_KAFKA__BOOTSTRAP, a real one; `make bench` starts one. Its topics are made and deleted.
-
-    Example:
-
-      saros bench ingest --json | jq '.rows[] | select(.goal)'
-    """
-    from saros.lab.bench.ingest import run_ingest
-    from saros.lab.report import print_bench
-
-    cluster = _cluster(load())
-    with progress("measuring"):
-        rows = run_ingest(cluster, quick=quick)
-    if as_json:
-        typer.echo(json.dumps({"rows": [row._asdict() for row in rows]}))
-    else:
-        print_bench(rows)

@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from saros.core.codec import pack_partition
 from saros.core.codec_blocks import Unpacked, pack_blocks, unpack_blocks
 from saros.core.codec_users import pack_users
-from saros.core.gate import ITEMS_FULL
+from saros.core.gate import DAYS, ITEMS_FULL
 from saros.core.jit import I32, I64, U8, U64
 from saros.core.learner import Batch, Learner
 from saros.core.settle import BOOKED, CLEARED, MOVE, RESET, Blocks
-from saros.core.users import CLOCK, COUNTED, NEW, NUMBER, UserArrays
+from saros.core.users import BYTES, CLOCK, COUNTED, NEW, NUMBER, UserArrays
 from saros.redo.fence import Fence
 from saros.wire.operations import ledger_operations, user_operations
 from saros.wire.v1 import redo_pb2 as pb
 
 CLEAR, BOOK, DELETE = 1, 2, 4  # flags of a block
-ERASED, WAITING, ROW, UNSEEN = 1, 2, 4, 8  # flags of a user
+ERASED, WAITING, ROW, UNSEEN, LEDGER = 1, 2, 4, 8, 16  # flags of a user
 
 
 class Place(NamedTuple):
@@ -93,13 +93,15 @@ def _pack_users(learner: Learner, batch: Batch, touched: I32, before: I32) -> pb
     slots, unseen, erased, before = touched[kept], unseen[kept], erased[kept], before[kept]
     moved = np.isin(slots, blocks.user[blocks.flags & (MOVE | RESET) != 0]) & ~unseen
     waiting = learner.ledger.arrays.waiting[slots] > 0
+    ledger = users.gate[slots, BYTES : BYTES + DAYS].any(axis=1)
     data, starts = pack_users(users, slots, learner.session_rules)
     now = lows(users, slots)
     vested = np.stack([before, now], axis=1)
     vested[now <= before] = 0
+    flags = ERASED * erased + WAITING * waiting + ROW * moved + UNSEEN * unseen + LEDGER * ledger
     return pb.Users(
         key=users.keys[slots].tobytes(),
-        flags=(ERASED * erased + WAITING * waiting + ROW * moved + UNSEEN * unseen).astype(np.uint8).tobytes(),
+        flags=flags.astype(np.uint8).tobytes(),
         length=np.diff(starts).astype(np.uint32).tobytes(),
         data=data.tobytes(),
         rows=users.rows[slots[moved]].tobytes(),

@@ -33,7 +33,18 @@ from saros.redo.replica import Replica
 from saros.trainer.plan import Plan, new_learner
 from saros.trainer.start import find_log, open_store
 from saros.wire.decode import Decoder
-from saros.wire.operations import CLEAR, DROP, ERASE, KEEP, PUT, SET, StoredUser, read_operations, read_user
+from saros.wire.operations import (
+    CLEAR,
+    DROP,
+    ERASE,
+    HAS_WAITING,
+    KEEP,
+    PUT,
+    SET,
+    StoredUser,
+    read_operations,
+    read_user,
+)
 from saros.wire.rare import gate_rules
 
 _SHOWN_MAX = 20
@@ -235,7 +246,7 @@ def _apply(data: bytes, users: dict[int, StoredUser], ledgers: dict[int, dict[in
             users[key] = read_user(value)
         elif code == KEEP:
             row = users[key].row if key in users else b""
-            users[key] = StoredUser(bool(value[0]), row, value[1:])
+            users[key] = StoredUser(bool(value[0] & HAS_WAITING), row, value[1:])
         elif code == PUT:
             ledgers.setdefault(key, {})[number] = value
         elif code == DROP:

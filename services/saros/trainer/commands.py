@@ -40,6 +40,7 @@ def plan_of(settings: Settings) -> "Plan":
         gate=settings.gate.rules(),
         items_max=settings.model.items_max,
         users_max=settings.model.users_max,
+        memory_bytes=settings.trainer.memory_mb * 2**20,
         latest=settings.trainer.start == "latest",
         instance=settings.trainer.instance,
         rules=LoopRules(
@@ -70,8 +71,8 @@ def trainer(
     from saros.core.warm import warm
     from saros.telemetry import BUILD, log, log_to_stderr
     from saros.trainer.start import Service, Stop
+    from saros.wire.coalesce import warm as warm_operations
     from saros.wire.decode import warm as warm_decoder
-    from saros.wire.operations import warm as warm_operations
 
     log_to_stderr()
     stop = Stop()

@@ -1,11 +1,15 @@
 """The trainer's loop: from events to records, from records to the store.
 
     1  follow   read the log; judge every record; fold what others learned, confirm what is ours
-    2  flush    bring the users of owned partitions up to the last record that counts; about once a second the shards
-    3  take     read events, while no owned partition has two records in flight; bad ones become dead letters
-    4  learn    per partition and micro-batch: load users, sessions, gate, step
+    2  flush    bring the users of owned partitions up to the last record that counts; about once a second the shards.
+                Threads do the writing, and the loop goes on
+    3  take     read events; bad ones become dead letters
+    4  learn    per partition and micro-batch, while it has room: load users, sessions, gate, step
     5  send     the record, with the last one as its parent; nothing waits for it
     6  commit   to the group, for those who watch its lag: nobody goes on from there
+
+A partition has room while at most one of its records is in flight and the store is not far behind. Where none has, the
+loop waits; if that lasts, it lets the partitions pause and goes on polling, so that the group keeps it.
 
 Only the log says what counts. A record that is not read back, or read back and rejected, is taken out of the table
 again and its partition begins anew behind the last one that counted. Numbers of rules are those of tests/model.
@@ -14,7 +18,10 @@ again and its partition begins anew behind the last one that counted. Numbers of
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,17 +31,16 @@ from saros.adapters.kafka import Place as Offset
 from saros.adapters.places import start_of
 from saros.adapters.redis import Store
 from saros.adapters.redo import Message, RedoLog
-from saros.core.fold import SignedBlocks, fold_rows
+from saros.core.fold import fold_rows
 from saros.core.jit import I64
 from saros.core.learner import Batch, Learner
 from saros.errors import BrokerError
-from saros.redo.record import learned
 from saros.redo.replica import Replica
 from saros.telemetry import (
-    FLUSH_SECONDS,
     FOREIGN,
     LEARN_SECONDS,
     MESSAGES,
+    PAUSED,
     RECORDS,
     REDO_BYTES,
     REJECTED,
@@ -53,6 +59,17 @@ FLIGHTS_MAX = 2
 _SHARDS_EVERY_S = 1.0
 _COMMIT_EVERY_S = 1.0
 _IDLE_S, _BUSY_S = 0.05, 0.005
+_LINGER_S = 0.005  # after the first event, so that a few make a batch
+_PAUSE_S = 0.5  # without room for so long, partitions pause: what was fetched ahead of them is then fetched again
+_BEHIND_BYTES = 32 * 2**20  # of a partition's records that the store may lack
+
+
+class Tally(NamedTuple):
+    """What was learned since the start, counted as it was sent."""
+
+    events: int = 0
+    records: int = 0
+    redo_bytes: int = 0
 
 
 class Trainer:
@@ -60,13 +77,15 @@ class Trainer:
 
     def __init__(
         self, store: Store, redo: RedoLog, replica: Replica, shards: ShardWriter, new_learner: Callable[[], Learner],
-        reader: Reader, intake: Intake, topic: str, rules: LoopRules,
+        reader: Reader, intake: Intake, topic: str, rules: LoopRules, pool: Executor,
     ) -> None:  # fmt: skip
         self._store, self._redo, self._replica, self._shards = store, redo, replica, shards
         self._new_learner, self._reader, self._intake, self._topic = new_learner, reader, intake, topic
-        self._rules, self._tables = rules, Tables()
+        self._rules, self._pool, self._tables = rules, pool, Tables()
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
+        self._paused: list[int] = []
+        self.tally = Tally()
         self._shards_at = self._commit_at = time.monotonic()
 
     # --- ownership ---------------------------------------------------------------------------------------------------
@@ -87,10 +106,11 @@ class Trainer:
 
     def _begin(self, partition: int) -> int:
         """Make a share that stands where the log does; return the offset to read events from (rules 19, 21)."""
-        fence, genesis = self._replica.fences[partition], self._replica.genesis
-        users = UserStore(self._store, self._redo, genesis, partition, self._rules.user_ttl_s)
+        fence, genesis, learner = self._replica.fences[partition], self._replica.genesis, self._new_learner()
+        release = learner.users.table.unpin
+        users = UserStore(self._store, self._redo, genesis, partition, self._rules.user_ttl_s, self._pool, release)
         users.catch_up(fence)
-        share = Share(partition, self._new_learner(), users, fence)
+        share = Share(partition, learner, users, fence)
         self.shares[partition] = share
         log("partition was begun", partition=partition, next=share.next, record=f"{fence.nonce:x}")
         # Where retention took events away the next record covers the gap: it has to begin where the last one ended.
@@ -126,7 +146,7 @@ class Trainer:
                 assert flight.record.nonce == record.nonce, (
                     "a partition's records are judged in the order they were sent"
                 )
-                blocks = self._replica.signed(learned(record, self._replica.genesis.rows.dim))
+                blocks = flight.blocks
                 self._replica.confirm(record, blocks)
                 RECORDS.inc()
                 reach("accepted")
@@ -143,33 +163,22 @@ class Trainer:
 
     # --- 2 flush -----------------------------------------------------------------------------------------------------
 
-    def flush(self, *, shards: bool = False) -> None:
-        """Step 2: write what counts to the store."""
+    def flush(self, *, wait: bool = False) -> None:
+        """Step 2: let what counts be written to the store; with `wait` return when it is there."""
         for partition in sorted(self._stale):
             self._restart(partition)
         for share in self.shares.values():
-            if share.users.pending:
-                with FLUSH_SECONDS.labels("users").time():
-                    share.flush()
-            else:
-                share.flush()
-        if (shards or time.monotonic() >= self._shards_at) and self._replica.caught_up:  # rules 11, 12
+            share.users.flush(wait=wait)
+        if (wait or time.monotonic() >= self._shards_at) and self._replica.caught_up:  # rules 11, 12
             reach("between")
-            self._shards.write(list(self.shares), list(self._in_flight()))
+            in_flight = (flight.blocks for share in self.shares.values() for flight in share.flights)
+            self._shards.write(list(self.shares), in_flight, wait=wait)
             self._shards_at = time.monotonic() + _SHARDS_EVERY_S
-
-    def _in_flight(self) -> Iterator[SignedBlocks]:
-        for share in self.shares.values():
-            yield from self._signed(share)
-
-    def _signed(self, share: Share) -> Iterator[SignedBlocks]:
-        for flight in share.flights:
-            yield self._replica.signed(learned(flight.record, self._replica.genesis.rows.dim))
 
     def _undo(self, share: Share) -> None:
         """Take what a share has in flight out of the table again (rule 8)."""
-        for blocks in self._signed(share):
-            fold_rows(self._replica.items.arrays, blocks, -1)
+        for flight in share.flights:
+            fold_rows(self._replica.items.arrays, flight.blocks, -1)
         share.flights.clear()
 
     def _restart(self, partition: int) -> None:
@@ -183,60 +192,83 @@ class Trainer:
 
     # --- 3 take, 4 learn, 5 send -------------------------------------------------------------------------------------
 
-    def take(self, timeout_s: float) -> int:
+    def take(self) -> int:
         """Steps 3 to 5: read events and learn them; return how many messages were read."""
         try:
-            taken = self._intake.take(self._rules.poll_messages, timeout_s)
+            taken = self._intake.take(self._rules.poll_messages, _BUSY_S if self._flying() else _IDLE_S, _LINGER_S)
         except LostPlaceError:
             for partition in list(self.shares):
                 self._restart(partition)
             return 0
         count = len(taken.polled.values)
         MESSAGES.inc(count)
-        for partition in np.unique(taken.polled.partition).tolist():
-            if partition in self.shares:
-                self._learn_all(partition, taken)
+        todo = [(share, self._cut(share, taken)) for share in self.shares.values()]
+        since = time.monotonic()
+        while any(runs for _, runs in todo):
+            learned = [share for share, runs in todo if runs and self._learn_next(share, taken, runs)]
+            since = time.monotonic() if learned else since
+            self._go_on(waiting=not learned, for_s=time.monotonic() - since)
+        self._resume()
         return count
 
-    def _learn_all(self, partition: int, taken: Taken) -> None:
-        """Learn the messages of one partition, micro-batch by micro-batch."""
-        mine = taken.of(partition)
-        if taken.polled.offset(int(mine[0])) < self.shares[partition].next:
-            # What lies before `next` is in records already.
-            mine = mine[[taken.polled.offset(k) >= self.shares[partition].next for k in mine.tolist()]]
-        for messages in taken.runs(mine, self._rules.batch_events):
-            share = self.shares.get(partition)
-            if share is None or not self._has_room(share):
-                return  # it is read again from where the log stands
-            self._learn(share, taken, messages)
+    def _cut(self, share: Share, taken: Taken) -> deque[I64]:
+        """Return the messages of a share as micro-batches; what lies before `next` is in records already."""
+        mine = taken.of(share.partition)
+        if len(mine) and taken.polled.offset(int(mine[0])) < share.next:
+            mine = mine[[taken.polled.offset(k) >= share.next for k in mine.tolist()]]
+        return deque(taken.runs(mine, share.batch_events(self._rules)))
 
-    def _has_room(self, share: Share) -> bool:
-        """Wait until a share may send another record; False where it has to begin anew."""
-        while len(share.flights) >= FLIGHTS_MAX and share.partition not in self._stale:
-            self._wait()
-        return share.partition not in self._stale
+    def _learn_next(self, share: Share, taken: Taken, runs: deque[I64]) -> bool:
+        """Learn the next micro-batch of a partition if it has room; False where it has none."""
+        if self.shares.get(share.partition) is not share or share.partition in self._stale:
+            runs.clear()  # what was read is read again, from where the log stands
+        elif not share.has_room(FLIGHTS_MAX, _BEHIND_BYTES):
+            return False
+        else:
+            self._learn(share, taken, runs.popleft(), runs)
+        return True
 
-    def _wait(self) -> None:
-        """Let a record in flight come back."""
+    def _go_on(self, *, waiting: bool, for_s: float) -> None:
+        """Steps 1 and 2 between two micro-batches; where we wait for room, wait for the log."""
         self._redo.check_sent()
-        self.follow(_IDLE_S)
+        self.follow(_BUSY_S if waiting else 0)
+        self.flush()
+        if for_s > _PAUSE_S:
+            self._pause()
+            self._reader.stay()
+
+    def _pause(self) -> None:
+        if not self._paused and self.shares:
+            self._paused = list(self.shares)
+            self._reader.pause(self._topic, self._paused)
+            PAUSED.inc()
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._reader.resume(self._topic, [partition for partition in self._paused if partition in self.shares])
+            self._paused = []
 
     def _drained(self, share: Share) -> bool:
         """Wait until nothing of a share is in flight; False where it has to begin anew."""
         while share.flights and share.partition not in self._stale:
-            self._wait()
+            self._redo.check_sent()
+            self.follow(_IDLE_S)
         return share.partition not in self._stale and self.shares.get(share.partition) is share
 
-    def _learn(self, share: Share, taken: Taken, messages: I64) -> None:
-        """Steps 4 and 5 for one micro-batch: a run of messages of one partition."""
+    def _learn(self, share: Share, taken: Taken, messages: I64, runs: deque[I64]) -> None:
+        """Steps 4 and 5 for one micro-batch, a run of a partition's messages; too large a one goes back to `runs`."""
         rows, end = taken.rows(messages), taken.polled.offset(int(messages[-1])) + 1
-        place = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end)
+        place, middle = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end), len(messages) // 2
         with LEARN_SECONDS.time():
-            share.load(taken.users(rows))
+            users = taken.users(rows)
+            if len(users) > self._rules.batch_users and middle:
+                runs.extendleft((messages[middle:], messages[:middle]))
+                return
+            share.load(users)
             events = taken.events(rows, share.learner)
-            if share.at_stake(events) > self._rules.taken_back_bytes and len(messages) > 1:
+            if share.at_stake(events) > self._rules.taken_back_bytes and middle:
                 # Their ledgers all go into the record: into two, then.
-                self._learn_both(share, taken, messages)
+                runs.extendleft((messages[middle:], messages[:middle]))
                 return
             learnt = share.learn(events, lambda: self._drained(share))
         if learnt is None:
@@ -248,18 +280,13 @@ class Trainer:
         record = share.record(batch, touched, before, place, names, stats)
         record.upserts.extend(event.item_upsert for event in rare if event.HasField("item_upsert"))
         reach("learned")
-        REDO_BYTES.inc(self._redo.send(share.partition, record))
+        size = self._redo.send(share.partition, record)
+        share.note_size(len(rows), size)
+        self.tally = Tally(self.tally.events + len(rows), self.tally.records + 1, self.tally.redo_bytes + size)
+        REDO_BYTES.inc(size)
         reach("sent")
         share.newest_ms = stats.newest_ms
         observe_batch(taken.kinds(messages), batch)
-
-    def _learn_both(self, share: Share, taken: Taken, messages: I64) -> None:
-        """Learn a micro-batch in two halves."""
-        middle = len(messages) // 2
-        for half in (messages[:middle], messages[middle:]):
-            if not self._has_room(share):
-                return
-            self._learn(share, taken, half)
 
     def _new_names(self, batch: Batch) -> dict[int, bytes]:
         """Return the texts of items that are added and have not been named in the log, as far as they are known."""
@@ -282,10 +309,9 @@ class Trainer:
     def step(self) -> int:
         """Go once through all steps; return how many messages were taken."""
         try:
-            busy = any(len(share.flights) >= FLIGHTS_MAX for share in self.shares.values())
-            self.follow(_BUSY_S if busy else 0)
+            self.follow(0)
             self.flush()
-            taken = 0 if busy else self.take(_BUSY_S if self._flying() else _IDLE_S)
+            taken = self.take()
             self._redo.check_sent()
         except BrokerError as error:
             self._start_over(error)
@@ -312,7 +338,7 @@ class Trainer:
             self._redo.check_sent()
             self.follow(_IDLE_S)
             self.flush()
-        self.flush(shards=True)
+        self.flush(wait=True)
         self.commit()
 
 

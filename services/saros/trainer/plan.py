@@ -11,12 +11,16 @@ from saros.core.rows import RowRules
 from saros.core.sessions import SessionRules
 from saros.core.step import StepRules
 
+_USERS_LEAST, _USERS_MOST = 16_384, 50_000_000  # of a partition: a few micro-batches; whatever there is
+
 
 class LoopRules(NamedTuple):
     """What the loop is told."""
 
-    poll_messages: int = 4000
-    batch_events: int = 8000
+    poll_messages: int = 16_000
+    batch_events: int = 16_000  # of a micro-batch, at most
+    batch_users: int = 4000  # ... and users, where it has more than one message: the store takes them as one
+    record_bytes: int = 2 * 2**20  # about, as large as a record should be
     taken_back_bytes: int = 8 * 2**20  # of ledgers that one micro-batch may take back
     user_ttl_s: int = 0
     stop_at_gap: bool = False
@@ -37,6 +41,7 @@ class Plan(NamedTuple):
     gate: GateRules
     items_max: int
     users_max: int
+    memory_bytes: int  # that users in memory may take
     latest: bool
     instance: str
     rules: LoopRules
@@ -49,6 +54,13 @@ def group_of(plan: Plan) -> str:
 
 def new_learner(plan: Plan, items: Items, *, whole: bool = False) -> Learner:
     """Return a learner of one partition; `whole`: it keeps all users and ledgers in memory."""
-    return Learner(
-        items, plan.step, plan.session, plan.gate, users_max=plan.users_max, keep_added=whole, evict=not whole
-    )
+    users_max = _USERS_MOST if whole else min(plan.users_max, cached_users(plan))
+    return Learner(items, plan.step, plan.session, plan.gate, users_max=users_max, keep_added=whole, evict=not whole)
+
+
+def cached_users(plan: Plan) -> int:
+    """Return how many users of a partition may be in memory, if this process owns all partitions."""
+    one = Learner(Items(plan.rows, 1), plan.step, plan.session, plan.gate, users_max=1024).users
+    user_bytes = sum(column.nbytes for column in (*one.arrays, *one.table.arrays())) / one.table.capacity
+    # Where a table grows, the old one and the new one are there for a moment.
+    return max(_USERS_LEAST, int(plan.memory_bytes / 1.5 / plan.partitions / user_bytes))

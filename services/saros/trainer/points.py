@@ -4,7 +4,7 @@
     sent         it is sent and not read back
     accepted     it was read back and counts, and nothing of it is in the store
     flushed      its users are in the store
-    between      users are in the store, shards are about to be written
+    between      users are written, or are being written; shards are about to be
     shard        one shard is written, others are not
     committing   all is written, the group does not know
     committed    the group knows

@@ -8,18 +8,19 @@ back is found.
 
 import logging
 from collections.abc import Iterable
+from concurrent.futures import Executor, Future
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saros.adapters.redis import Store
 from saros.adapters.redo import RedoLog
-from saros.core.codec_items import item_width, pack_items, unpack_items
+from saros.core.codec_items import pack_items, unpack_items
 from saros.core.fold import SignedBlocks, fold_rows
-from saros.core.jit import I32
+from saros.core.jit import I32, U8, U64
 from saros.errors import RefusedError
 from saros.redo.fence import Fence, pack_vector, unpack_vector
-from saros.redo.genesis import Genesis
 from saros.redo.replica import Replica
 from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
 from saros.trainer.points import reach
@@ -42,15 +43,37 @@ def boot(store: Store, redo: RedoLog, replica: Replica) -> list[bytes]:
     return stored
 
 
-class ShardWriter:
-    """Writes the shards of the partitions that this process owns."""
+class _Swap(NamedTuple):
+    """What is to be written of one shard, if its vector is the expected one."""
 
-    def __init__(self, store: Store, replica: Replica, vectors: list[bytes]) -> None:
-        self._store, self._replica = store, replica
+    shard: int
+    expected: bytes
+    slots: I32
+    keys: U64
+    values: U8
+    names: dict[int, bytes]
+    whole: bool
+
+
+class _Write(NamedTuple):
+    """Shards that are being written, all up to one vector."""
+
+    answers: Future[list[bytes | None]]  # of each the vector found, if it was not the expected one
+    vector: bytes
+    swaps: list[_Swap]
+
+
+class ShardWriter:
+    """Writes the shards of the partitions that this process owns, in a thread of its own."""
+
+    def __init__(self, store: Store, replica: Replica, vectors: list[bytes], pool: Executor) -> None:
+        self._store, self._replica, self._pool = store, replica, pool
         # Of each shard: the vector that its changes are counted from, as it stands in the store.
         self._known = vectors
+        self._fallen: dict[int, bytes] = {}  # shards that have to be written whole, and the vector found there
         self._dirty: NDArray[np.bool_] = np.zeros(1024, np.bool_)
         self._names: dict[int, dict[int, bytes]] = {}
+        self._writing: _Write | None = None
 
     def mark(self, blocks: SignedBlocks, names: dict[int, bytes]) -> None:
         """Note what a record that counts has changed."""
@@ -64,40 +87,94 @@ class ShardWriter:
         if more > 0:
             self._dirty = np.concatenate([self._dirty, np.zeros(more, np.bool_)])
 
-    def write(self, partitions: Iterable[int], in_flight: list[SignedBlocks]) -> None:
-        """Write the shards of these partitions; blocks in flight are in the table, and no part of what is written."""
-        genesis: Genesis = self._replica.genesis
-        owned = [shard for shard in range(genesis.shards) if shard % genesis.partitions in set(partitions)]
+    def write(self, partitions: Iterable[int], in_flight: Iterable[SignedBlocks], *, wait: bool = False) -> None:
+        """Begin to write the shards of these partitions, unless the last write is still under way.
+
+        Blocks in flight are in the table, and no part of what is written. `wait`: return when the store has it all.
+        """
+        while True:
+            self._finish(wait=wait)
+            if self._writing is not None:
+                return
+            self._begin(partitions, list(in_flight))
+            if not wait:
+                return
+            self._finish(wait=True)
+            if not self._fallen:
+                return
+
+    def _begin(self, partitions: Iterable[int], in_flight: list[SignedBlocks]) -> None:
+        count, own = self._replica.genesis.partitions, set(partitions)
         arrays = self._replica.items.arrays
         self._grow()
         for blocks in in_flight:
             fold_rows(arrays, blocks, -1)
         try:
-            slots = self._replica.items.table.slots()
-            shard_of = (self._replica.items.table.keys[slots] % np.uint64(genesis.shards)).astype(np.int64)
-            for shard in owned:
-                with FLUSH_SECONDS.labels("items").time():
-                    self._write_one(shard, slots[shard_of == shard])
+            swaps = self._swaps([s for s in range(self._replica.genesis.shards) if s % count in own])
         finally:
             for blocks in in_flight:
                 fold_rows(arrays, blocks, 1)
+        vector = pack_vector(self._replica.fences)
+        if swaps:
+            self._writing = _Write(self._pool.submit(self._swap_all, vector, swaps), vector, swaps)
 
-    def _write_one(self, shard: int, slots: I32) -> None:
-        """Write one shard, only what changed where that is enough."""
-        found = self._swap(shard, self._known[shard], slots[self._dirty[slots]], whole=False)
-        while found is not None:
+    def _swaps(self, shards: list[int]) -> list[_Swap]:
+        """Return what is to be written of shards, which counts as written from now on: what changed, or all of it."""
+        items, count = self._replica.items, self._replica.genesis.shards
+        dirty = np.flatnonzero(self._dirty).astype(np.int32)
+        swaps = []
+        for shard, slots in zip(shards, self._of_shards(dirty, shards), strict=True):
+            names, whole, expected = self._names.pop(shard, {}), shard in self._fallen, self._known[shard]
+            if whole:
+                (slots,), expected = self._of_shards(items.table.slots(), [shard]), self._fallen.pop(shard)
+                names = {key: text for key, text in self._replica.names.items() if key % count == shard}
+            values = pack_items(items, slots)
+            self._dirty[slots] = False
+            if whole:
+                kept = values.any(axis=1)
+                slots, values = slots[kept], values[kept]
+            swaps.append(_Swap(shard, expected, slots, items.table.keys[slots], values, names, whole))
+        return swaps
+
+    def _of_shards(self, slots: I32, shards: list[int]) -> list[I32]:
+        """Return those of the slots that lie in each shard."""
+        count = self._replica.genesis.shards
+        home = (self._replica.items.table.keys[slots] % np.uint64(count)).astype(np.int64)
+        order = np.argsort(home, kind="stable")
+        bounds = np.searchsorted(home[order], np.arange(count + 1))
+        return [slots[order[bounds[shard] : bounds[shard + 1]]] for shard in shards]
+
+    def _swap_all(self, vector: bytes, swaps: list[_Swap]) -> list[bytes | None]:
+        """Write shards, one after the other. It touches nothing of ours: a thread does it."""
+        found = []
+        for shard, expected, _, keys, values, names, whole in swaps:
+            with FLUSH_SECONDS.labels("items").time():
+                found.append(self._store.write_shard(shard, expected, vector, keys, values, names, whole=whole))
+            if found[-1] is None:
+                reach("shard")
+        return found
+
+    def _finish(self, *, wait: bool) -> None:
+        """Take the answers to a write, if they are there or we are to wait."""
+        if self._writing is None or not (wait or self._writing.answers.done()):
+            return
+        (answers, vector, swaps), self._writing = self._writing, None
+        for swap, found in zip(swaps, answers.result(), strict=True):
+            if found is None:
+                self._known[swap.shard] = vector
+                continue
             MISMATCHES.labels("items").inc()
-            if found and self._is_ahead(found):
-                return  # followed later; a vector never goes back (rule 11)
-            if self._fell_back(shard, found):
-                REPAIRS.labels("items").inc()
-                log("shard fell back", logging.WARNING, shard=shard)
-            found = self._swap(shard, found, slots, whole=True)
-        self._dirty[slots] = False
-        self._names.pop(shard, None)
-        reach("shard")
+            self._dirty[swap.slots] = True
+            self._names[swap.shard] = {**swap.names, **self._names.get(swap.shard, {})}
+            if not self._is_ahead(found):  # else it is followed later; a vector never goes back (rule 11)
+                if self._fell_back(swap.shard, found):
+                    REPAIRS.labels("items").inc()
+                    log("shard fell back", logging.WARNING, shard=swap.shard)
+                self._fallen[swap.shard] = found
 
     def _is_ahead(self, vector: bytes) -> bool:
+        if not vector:
+            return False
         stored = unpack_vector(vector, self._replica.genesis.partitions)
         if stored[0].log_id != self._replica.genesis.log_id:  # rule 38
             raise RefusedError(
@@ -113,25 +190,3 @@ class ShardWriter:
             return bool(known)
         vectors = zip(unpack_vector(found, partitions), unpack_vector(known, partitions), strict=True)
         return any(there.offset < here.offset for there, here in vectors)
-
-    def _swap(self, shard: int, expected: bytes, slots: I32, *, whole: bool) -> bytes | None:
-        """Write rows if the vector is the expected one; return None, or the vector found."""
-        replica, vector = self._replica, pack_vector(self._replica.fences)
-        values = (
-            pack_items(replica.items, slots)
-            if len(slots)
-            else np.zeros((0, item_width(replica.items.rules.dim)), np.uint8)
-        )
-        if whole:
-            kept = values.any(axis=1)
-            slots, values = slots[kept], values[kept]
-        names = self._names.get(shard, {})
-        if whole:
-            shards = replica.genesis.shards
-            names = {key: text for key, text in replica.names.items() if key % shards == shard}
-        found = self._store.write_shard(
-            shard, expected, vector, replica.items.table.keys[slots], values, names, whole=whole
-        )
-        if found is None:
-            self._known[shard] = vector
-        return found

@@ -14,6 +14,7 @@ import numpy as np
 from saros.core.codec import unpack_partition
 from saros.core.codec_blocks import unpack_ledger
 from saros.core.events import CLICK, ERASE, POSITIVE, Events
+from saros.core.fold import SignedBlocks
 from saros.core.gate import DAYS
 from saros.core.jit import I32, U64
 from saros.core.learner import Batch, Learner
@@ -21,17 +22,21 @@ from saros.core.users import BYTES, COUNTED
 from saros.redo.fence import Fence
 from saros.redo.record import Place, lows, pack_record
 from saros.telemetry import STEP_SECONDS
+from saros.trainer.plan import LoopRules
 from saros.trainer.users import UserStore
 from saros.wire.operations import read_user
 from saros.wire.rare import gate_rules
 from saros.wire.v1 import redo_pb2 as pb
 from saros.wire.v1.events_pb2 import GateChange
 
+_EVENT_BYTES = 200.0  # of the log for each event, until it is known better
+
 
 class Flight(NamedTuple):
     """A record that was sent and has not been read back."""
 
     record: pb.Record
+    blocks: SignedBlocks  # as the table has them
     users: I32  # pinned until it is flushed
 
 
@@ -44,7 +49,7 @@ class Share:
         self.next, self._parent = fence.next, fence.nonce
         self.newest_ms = 0  # the log's time of the last message that was learned
         self.flights: deque[Flight] = deque()
-        self._accepted: deque[I32] = deque()  # pinned users of records that count and are not flushed
+        self._event_bytes = _EVENT_BYTES
         self.gate = GateChange()
         state = users.state()
         if state.state:
@@ -94,7 +99,7 @@ class Share:
         """Learn a micro-batch; None where the partition is lost meanwhile.
 
         `drain` returns when nothing of this partition is in flight any more, False where it has to be begun anew: a
-        user's whole ledger is read only then (rule 24).
+        user's whole ledger is read only then, and when everything is flushed (rule 24).
         """
         touched = np.unique(events.user[events.user >= 0])
         before = lows(self.learner.users.arrays, touched)
@@ -103,6 +108,7 @@ class Share:
         if len(clearing):
             if not drain():
                 return None
+            self.users.flush()
             keys = self.learner.users.arrays.keys[clearing]
             for slot, entries in zip(clearing, self.users.read_ledgers(keys), strict=True):
                 self._fill_ledger(int(slot), entries)
@@ -124,9 +130,31 @@ class Share:
         record = pack_record(place, self.learner, batch, touched, before, names, stats)
         if self.gate.revision:
             record.partition.gate.CopyFrom(self.gate)
-        self.flights.append(Flight(record, touched))
+        # Copies: the next batch overwrites what these are views of.
+        signed = SignedBlocks._make(column.copy() for column in batch.blocks.signed())
+        self.flights.append(Flight(record, signed, touched))
         self.next, self._parent = place.end, place.nonce
         return record
+
+    def has_room(self, flights_max: int, behind_bytes: int) -> bool:
+        """True if another record may be sent, and the users it touches may stay in memory until it is flushed."""
+        return (
+            len(self.flights) < flights_max
+            and self.users.pending_bytes < behind_bytes
+            and 2 * self._pinned() < self.learner.users.limit
+        )
+
+    def _pinned(self) -> int:
+        return self.users.pending_users + sum(len(flight.users) for flight in self.flights)
+
+    def batch_events(self, rules: LoopRules) -> int:
+        """Return how many events make a record of the size we want, as records have been of late."""
+        return max(1, min(rules.batch_events, int(rules.record_bytes / self._event_bytes)))
+
+    def note_size(self, events: int, size: int) -> None:
+        """Note how large a record was."""
+        if events:
+            self._event_bytes += 0.2 * (size / events - self._event_bytes)
 
     def place(self, log_id: int, nonce: int, end: int) -> Place:
         """Return where the next record stands."""
@@ -135,12 +163,5 @@ class Share:
     def accept(self, fence: Fence) -> Flight:
         """The oldest record in flight counts."""
         flight = self.flights.popleft()
-        self._accepted.append(flight.users)
-        self.users.append(fence, flight.record)
+        self.users.append(fence, flight.record, flight.users)
         return flight
-
-    def flush(self) -> None:
-        """Bring the store up to the last record that counts; users that it touched may go."""
-        self.users.flush()
-        while self._accepted:
-            self.learner.users.table.unpin(self._accepted.popleft())

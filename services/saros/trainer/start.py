@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import FrameType
 
@@ -29,6 +30,7 @@ from saros.wire.decode import Decoder
 from saros.wire.v1 import redo_pb2 as pb
 
 _GC_IDLE_S = 10.0
+_WRITERS = 4  # threads that write to the store; to one server they queue up, in a cluster they do not
 
 
 def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
@@ -136,7 +138,8 @@ class Service:
         genesis = ensure_genesis(plan, self._redo, events, redo)
         self._store = open_store(plan, genesis)
         replica = Replica(genesis, Items(genesis.rows, plan.items_max))
-        shards = ShardWriter(self._store, replica, boot(self._store, self._redo, replica))
+        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="store")
+        shards = ShardWriter(self._store, replica, boot(self._store, self._redo, replica), self._pool)
         self._redo.follow(replica.fences)
         dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions)
         self._reader = Reader(plan.cluster, group_of(plan), instance=plan.instance, statistics_s=5)
@@ -152,6 +155,7 @@ class Service:
             intake,
             names.events,
             plan.rules,
+            self._pool,
         )
         self._replica, self._events, self._partitions = replica, names.events, plan.partitions
         self._stop = stop
@@ -163,15 +167,17 @@ class Service:
         self._reader.subscribe(self._events, self.trainer.gained, self.trainer.lost)
         gc.collect()
         gc.disable()
-        idle_at = time.monotonic() + _GC_IDLE_S
+        idle_at, begun_s = time.monotonic() + _GC_IDLE_S, 0.0
         while not self._stop.asked:
             taken = self.trainer.step()
+            begun_s = begun_s or (time.time() if taken else 0.0)
             if until_drained and not taken and self._is_drained(ends):
                 break
             if not taken and time.monotonic() > idle_at:
                 gc.collect()
                 idle_at = time.monotonic() + _GC_IDLE_S
         self.trainer.drain()
+        log("what was taken is learned", **self.trainer.tally._asdict(), begun_s=begun_s, ended_s=time.time())
         self.close()
 
     def _is_drained(self, ends: list[int]) -> bool:
@@ -185,4 +191,5 @@ class Service:
         """Leave the group and close all connections."""
         self._reader.close()
         self._redo.close()
+        self._pool.shutdown()
         self._store.close()

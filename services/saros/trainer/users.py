@@ -1,24 +1,36 @@
-"""The users of a partition in the store: flushed record by record, read under a fence, and repaired where it forgot.
+"""The users of a partition in the store: flushed in the order of the log, read under a fence, and repaired where it
+forgot.
 
 The store's fence of a partition says which record its users, ledgers and state are those of. Flushing moves it by
-compare-and-swap, one accepted record after the other (rules 14, 15). Where the fence found is not the one we left, the
-store fell back, lost the shard, or another owner went on; what is missing is read again from the log and flushed.
+compare-and-swap, in the order of the log, several records as one where several wait (rules 14, 15). One write is under
+way at a time, in a thread of its own: what it does beside waiting runs without the GIL. Where the fence found is not
+the one we left, the store fell back, lost the shard, or another owner went on; what is missing is read again from the
+log and flushed.
 """
 
 import logging
 from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from typing import NamedTuple
+
+import numpy as np
 
 from saros.adapters.redis import Store
 from saros.adapters.redo import RedoLog
-from saros.core.jit import U64
+from saros.core.jit import I32, U64
 from saros.errors import RefusedError
 from saros.redo.fence import FENCE_BYTES, Fence, unpack_fence
 from saros.redo.genesis import Genesis
 from saros.redo.record import operations
-from saros.telemetry import MISMATCHES, REPAIRS, log
+from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
 from saros.trainer.points import reach
+from saros.wire.coalesce import coalesced
 from saros.wire.v1 import redo_pb2 as pb
+
+# What one write may hold, if it is more than one record: the store does nothing else meanwhile.
+_WRITE_USERS, _WRITE_BYTES = 4000, 4 * 2**20
+_NOBODY: I32 = np.zeros(0, np.int32)
 
 
 class Accepted(NamedTuple):
@@ -26,14 +38,34 @@ class Accepted(NamedTuple):
 
     fence: Fence  # behind it
     record: pb.Record
+    users: I32 = _NOBODY  # slots that stay in memory until then (rule 18)
+
+    @property
+    def bytes(self) -> int:
+        """About as many as it takes in memory and on the wire."""
+        return len(self.record.blocks.data) + len(self.record.users.data) + len(self.record.users.rows)
+
+
+class _Write(NamedTuple):
+    """A write that is under way."""
+
+    answer: Future[bytes | None]
+    records: list[Accepted]
 
 
 class UserStore:
     """The users of one owned partition."""
 
-    def __init__(self, store: Store, redo: RedoLog, genesis: Genesis, partition: int, ttl_s: int) -> None:
+    def __init__(
+        self, store: Store, redo: RedoLog, genesis: Genesis, partition: int, ttl_s: int, pool: Executor,
+        release: Callable[[I32], None],
+    ) -> None:  # fmt: skip
+        """Write with threads of `pool`; `release` is told whose state the store has."""
         self._store, self._redo, self._genesis, self._partition, self._ttl_s = store, redo, genesis, partition, ttl_s
+        self._pool, self._release = pool, release
         self._unflushed: deque[Accepted] = deque()
+        self._writing: _Write | None = None
+        self.pending_bytes = self.pending_users = 0  # of records that are not in the store yet
         # The highest fence that was flushed or met: what a read has to be of (rule 17).
         self._at = self._fence_of(store.read_head(partition)[:FENCE_BYTES])
 
@@ -50,15 +82,15 @@ class UserStore:
     def _packed(self, fence: Fence) -> bytes:
         return b"" if fence.offset < 0 else fence.pack()
 
-    @property
-    def pending(self) -> int:
-        """Records that wait to be flushed."""
-        return len(self._unflushed)
-
-    def append(self, fence: Fence, record: pb.Record) -> None:
+    def append(self, fence: Fence, record: pb.Record, users: I32 = _NOBODY) -> None:
         """Take a record that counts, in log order, whoever wrote it (rule 15)."""
+        accepted = Accepted(fence, record, users)
         if fence.offset > self._at.offset:
-            self._unflushed.append(Accepted(fence, record))
+            self._unflushed.append(accepted)
+            self.pending_bytes += accepted.bytes
+            self.pending_users += len(users)
+        else:
+            self._release(users)
 
     def catch_up(self, end: Fence) -> None:
         """Flush all that counts between the store's fence and `end`, read again from the log."""
@@ -66,30 +98,61 @@ class UserStore:
         if self._at.offset > end.offset:
             return
         for fence, record in self._redo.accepted(self._partition, self._at, end.offset + 1):
-            self._unflushed.append(Accepted(fence, record))
-            self.flush()
+            self.append(fence, record)
+            self.flush(wait=self.pending_bytes > _WRITE_BYTES)
             reach("mending")
+        self.flush()
         self._check_same(self._at.nonce, end)
 
-    def flush(self) -> int:
-        """Flush all that waits; return how many records."""
-        done = 0
-        while self._unflushed:
-            fence, record = self._unflushed[0]
-            found = self._write(self._at, fence, record)
-            if found is None:
-                self._unflushed.popleft()
-                self._at, done = fence, done + 1
-                reach("flushed")
+    def flush(self, *, wait: bool = True) -> None:
+        """Flush all that waits; or, if we are not to `wait`, let it be begun."""
+        while self._writing is not None or self._unflushed:
+            if self._writing is None:
+                self._begin()
+            elif wait or self._writing.answer.done():
+                self._finish()
             else:
-                self._meet(self._fence_of(found))
-        return done
+                return
 
-    def _write(self, at: Fence, fence: Fence, record: pb.Record) -> bytes | None:
-        head = fence.pack() + record.partition.SerializeToString()
-        return self._store.flush(
-            self._partition, self._packed(at), head, operations(record, self._genesis.rows.dim), self._ttl_s
-        )
+    def _begin(self) -> None:
+        """Begin to write what waits, as much as may be one."""
+        records, users, size = [self._unflushed[0]], 0, 0
+        for accepted in self._unflushed:
+            users, size = users + len(accepted.record.users.key) // 8, size + accepted.bytes
+            if accepted is not records[0]:
+                if users > _WRITE_USERS or size > _WRITE_BYTES:
+                    break
+                records.append(accepted)
+        self._writing = _Write(self._pool.submit(self._write, self._at, records), records)
+
+    def _finish(self) -> None:
+        """Wait for the answer to what is written."""
+        assert self._writing is not None
+        (answer, records), self._writing = self._writing, None
+        found = answer.result()
+        if found is None:
+            self._at = records[-1].fence
+            self._let_go()
+            reach("flushed")
+        else:
+            self._meet(self._fence_of(found))
+
+    def _let_go(self) -> None:
+        """Forget records that the store has."""
+        while self._unflushed and self._unflushed[0].fence.offset <= self._at.offset:
+            accepted = self._unflushed.popleft()
+            self.pending_bytes -= accepted.bytes
+            self.pending_users -= len(accepted.users)
+            self._release(accepted.users)
+
+    def _write(self, at: Fence, records: Sequence[Accepted]) -> bytes | None:
+        """Write records as one; return None, or the fence found. It touches nothing of ours: threads do it."""
+        fence, last, _ = records[-1]
+        head = fence.pack() + last.partition.SerializeToString()
+        dim = self._genesis.rows.dim
+        todo = coalesced(b"".join([operations(record, dim) for _, record, _ in records]))
+        with FLUSH_SECONDS.labels("users").time():
+            return self._store.flush(self._partition, self._packed(at), head, todo, self._ttl_s)
 
     def _meet(self, found: Fence) -> None:
         """Go on from a fence that is not the one we left."""
@@ -97,8 +160,7 @@ class UserStore:
         if found.offset > self._at.offset:
             # Another owner went on with the same log.
             self._at = found
-            while self._unflushed and self._unflushed[0].fence.offset <= found.offset:
-                self._unflushed.popleft()
+            self._let_go()
             return
         REPAIRS.labels("users").inc()
         log(
@@ -107,7 +169,7 @@ class UserStore:
         self._redo.check(self._partition, found, f"partition {self._partition} of the store")
         at = found
         for fence, record in self._redo.accepted(self._partition, found, self._at.offset + 1):
-            again = self._write(at, fence, record)
+            again = self._write(at, [Accepted(fence, record)])
             if again is not None:
                 self._meet(self._fence_of(again))
                 return
@@ -124,32 +186,38 @@ class UserStore:
             )
 
     def read(self, keys: U64) -> list[bytes | None]:
-        """Return users as of the last record that counts (rules 16, 21)."""
+        """Return users that no record touched which is not in the store (rules 16, 18, 21)."""
         while True:
-            self.flush()
             found = self._store.read_users(self._partition, keys)
             if self._is_expected(found.fence):
                 return found.values
 
     def read_ledgers(self, keys: U64) -> list[dict[int, bytes]]:
-        """Return ledgers as of the last record that counts (rule 25)."""
+        """Return ledgers, like `read`; where a whole one is to be read the caller has flushed before (rules 24, 25)."""
         while True:
-            self.flush()
             found = self._store.read_ledgers(self._partition, keys)
             if self._is_expected(found.fence):
                 return found.entries
 
-    def _is_expected(self, found: bytes) -> bool:
-        fence = self._fence_of(found)
+    def _is_expected(self, packed: bytes) -> bool:
+        """True if what was read with this fence is of the highest one flushed; else everything is flushed."""
+        fence = self._fence_of(packed)
         if fence == self._at:
             return True
-        self._meet(fence)
+        if self._writing is not None:
+            target = self._writing.records[-1].fence
+            self._finish()
+            if fence == self._at == target:
+                return True  # the store had it before we knew
+        if fence != self._at:
+            self._meet(fence)
+        self.flush()
         return False
 
     def state(self) -> pb.Partition:
         """Return the state of the partition as of the last record that counts."""
+        self.flush()
         while True:
-            self.flush()
             head = self._store.read_head(self._partition)
             if self._is_expected(head[:FENCE_BYTES]):
                 return pb.Partition.FromString(head[FENCE_BYTES:])

@@ -2,7 +2,8 @@
 
 Little-endian, each begins with its code u8 and the user's key u64:
 
-    1 SET    u32 length, value     the user: u8 flags (1: has blocks that wait), u16 bytes of its row, row f32, state
+    1 SET    u32 length, value     the user: u8 flags (1: has blocks that wait, 2: has a ledger), u16 bytes of its row,
+                                   row f32, state
     2 PUT    i32 number, u32 length, bytes    a block of its ledger
     3 DROP   i32 number            that block is gone
     4 CLEAR                        the whole ledger is gone
@@ -23,9 +24,9 @@ from saros.core.jit import F32, I32, I64, U8, U64, kernel
 
 SET, PUT, DROP, CLEAR, ERASE, KEEP = 1, 2, 3, 4, 5, 6
 _HEAD, _NUMBER = struct.Struct("<BQ"), struct.Struct("<i")
-HAS_WAITING = 1  # a flag of a user's value
+HAS_WAITING, HAS_LEDGER = 1, 2  # flags of a user's value
 _CLEAR, _BOOK, _DELETE = 1, 2, 4  # flags of a record's blocks
-_ERASED, _WAITING, _ROW, _UNSEEN = 1, 2, 4, 8  # flags of a record's users
+_ERASED, _WAITING, _ROW, _UNSEEN, _LEDGER = 1, 2, 4, 8, 16  # flags of a record's users
 
 
 @kernel
@@ -67,7 +68,8 @@ def _write_users(out: U8, at: int, user: U64, flags: U8, starts: I64, data: U8, 
         has_row, length = flags[u] & _ROW != 0, starts[u + 1] - starts[u]
         at = _begin(out, at, SET if has_row else KEEP, user[u])
         at = put(out, at, np.uint64(1 + length + (2 + 4 * rows.shape[1] if has_row else 0)), 4)
-        at = put(out, at, np.uint64(HAS_WAITING if flags[u] & _WAITING else 0), 1)
+        told = (HAS_WAITING if flags[u] & _WAITING else 0) + (HAS_LEDGER if flags[u] & _LEDGER else 0)
+        at = put(out, at, np.uint64(told), 1)
         if has_row:
             at = put(out, at, np.uint64(4 * rows.shape[1]), 2)
             for d in range(rows.shape[1]):

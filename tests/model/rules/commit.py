@@ -60,7 +60,7 @@ ITEM = (
     Rule(
         "vector cas",
         "Shard s is written by the owner of partition s mod P: absolute rows and the vector of fences, by "
-        "compare-and-swap on the vector read before.",
+        "compare-and-swap on the vector read before. It need not wait for the answer.",
         "written unconditionally",
     ),
     Rule(
@@ -84,7 +84,8 @@ ITEM = (
 USER = (
     Rule(
         "user cas",
-        "Accepted records are flushed one by one in log order, by compare-and-swap on the fence.",
+        "Accepted records are flushed in log order, one by one or several as one, by compare-and-swap on the fence. "
+        "The owner need not wait for the answer; until it has it, the fence is that of before.",
         "written unconditionally",
     ),
     Rule(

@@ -121,10 +121,10 @@ class Reader:
         if places:
             self._client.commit(offsets=[TopicPartition(topic, *place) for place in places], asynchronous=True)
 
-    def poll(self, count: int, timeout_s: float) -> Polled:
-        """Return up to `count` messages, as many as there are after at most `timeout_s`."""
+    def poll(self, count: int, timeout_s: float, linger_s: float = 0.0) -> Polled:
+        """Return up to `count` messages: wait at most `timeout_s` for the first, then `linger_s` for the rest."""
         # Calls through `map` are half the price of a loop's, and this is most of what Python does here.
-        messages = self._consume(count, timeout_s)
+        messages = self._consume(count, timeout_s, linger_s)
         log_ms = _log_times(messages)
         if (log_ms < 0).any():  # an error has no time
             messages = self._good(messages)
@@ -137,7 +137,7 @@ class Reader:
 
     def drop(self, count: int, timeout_s: float) -> int:
         """Take up to `count` messages and look at none of them; return how many: what a poll costs at least."""
-        return len(self._client.consume(count, timeout_s))
+        return len(self._consume(count, timeout_s, timeout_s))
 
     def receive(self, count: int, timeout_s: float) -> list[Received]:
         """`poll` for messages whose key and headers matter; an object for each."""
@@ -146,17 +146,27 @@ class Reader:
                 message.partition(), message.offset(), message.timestamp()[1], message.value() or b"", message.key(),
                 {name: value for name, value in message.headers() or () if value is not None},
             )
-            for message in self._good(self._consume(count, timeout_s))
+            for message in self._good(self._consume(count, timeout_s, timeout_s))
         ]  # fmt: skip
 
-    def _consume(self, count: int, timeout_s: float) -> list[Any]:
+    def _consume(self, count: int, timeout_s: float, linger_s: float = 0.0) -> list[Any]:
         if self._kept:
             kept, self._kept = self._kept, []
             return kept
         try:
-            return self._client.consume(count, timeout_s)
+            # One call would wait out its time unless there are `count`.
+            first = self._client.consume(1, timeout_s)
+            return first + self._client.consume(count - 1, linger_s) if first and count > 1 else first
         except KafkaException as error:
             raise BrokerError(f"reading failed: {text_of(error.args[0])}") from error
+
+    def stay(self) -> bool:
+        """Stay in the group without taking anything: what comes all the same is answered by the next poll.
+
+        True if there is something of the kind.
+        """
+        self._kept += self._client.consume(1, 0)
+        return bool(self._kept)
 
     def _good(self, messages: Sequence[Any]) -> list[Any]:
         """Return what is a message; raise for errors among them that do not pass by themselves."""

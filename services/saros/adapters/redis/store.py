@@ -52,9 +52,8 @@ class Store:
     def __init__(self, address: Address, model: str, shards: int) -> None:
         self.keys = Keys(model, shards)
         self._client = Client(address)
-        scripts = files(__package__) / "scripts"
-        self._flush = self._client.script((scripts / "flush.lua").read_text())
-        self._write_items = self._client.script((scripts / "write_items.lua").read_text())
+        self._flush = self._client.script(script_text("flush"))
+        self._write_items = self._client.script(script_text("write_items"))
 
     def read_meta(self, shard: int) -> bytes | None:
         """Return the genesis that a shard was made with."""
@@ -143,9 +142,9 @@ class Store:
         """Yield the keys of a partition's users that have a ledger, like `users_of`."""
         return self._scan(partition, self.keys.ledgers(partition))
 
-    def wipe(self) -> None:
-        """Remove all keys of the model."""
-        for names in self._client.scan(self.keys.everything()):
+    def wipe(self, shard: int | None = None) -> None:
+        """Remove all keys of the model, or of one shard."""
+        for names in self._client.scan(self.keys.everything() if shard is None else self.keys.tag(shard) + b"*"):
             self._client.unlink(names)
 
     def server_info(self) -> dict[str, dict[str, Any]]:
@@ -163,6 +162,11 @@ class Store:
         """Yield the 8 bytes behind `prefix` of all keys that begin with it."""
         for names in self._client.scan(prefix + b"*", self.keys.head(partition)):
             yield _u64([name[len(prefix) :] for name in names])
+
+
+def script_text(name: str) -> str:
+    """Return one of the store's scripts."""
+    return (files(__package__) / "scripts" / f"{name}.lua").read_text()
 
 
 def _u64(fields: list[bytes]) -> U64:

@@ -19,18 +19,19 @@ from saros.adapters.dead import DeadLetters
 from saros.adapters.intake import Intake
 from saros.adapters.kafka import Admin, Cluster, Reader, Writer
 from saros.adapters.names import EVENTS_SETTINGS
-from saros.core.events import CLICK, NEGATIVE, Events
-from saros.core.gate import LEARN, GateRules
+from saros.core.events import Events
+from saros.core.gate import GateRules
 from saros.core.ids import derive_key
 from saros.core.items import Items
 from saros.core.learner import Learner
 from saros.core.rows import live_rows
 from saros.core.sessions import SessionRules
 from saros.core.step import live_step
-from saros.lab.bench import objects, peers, shapes
+from saros.lab.bench import shapes
 from saros.lab.bench.measure import Row, row
+from saros.lab.bench.usual import UsualWay
 from saros.wire.decode import Decoder
-from saros.wire.encode import event_of, events_in, message_of
+from saros.wire.encode import event_of, message_of
 from saros.wire.v1.events_pb2 import Event
 
 DIM = 64
@@ -98,7 +99,7 @@ def _columns(cluster: Cluster, topic: str) -> Way:
     def read(reader: Reader, messages: int, poll: int) -> None:
         intake = Intake(reader, decoder, dead, topic)
         while messages > 0:
-            taken = intake.take(poll, _POLL_S)
+            taken = intake.take(poll, _POLL_S, _POLL_S)
             messages -= len(taken.polled.values)
             learner.accept(learner.learn(taken.events(taken.rows(taken.of(0)), learner)))
 
@@ -106,25 +107,13 @@ def _columns(cluster: Cluster, topic: str) -> Way:
 
 
 def _usual() -> Way:
-    partition, model = objects.Partition(_SESSIONS, _GATE), peers.RiverStyle(DIM)
-    users: dict[str, int] = {}
-    items: dict[str, int] = {}
+    way = UsualWay(_SESSIONS, _GATE, DIM)
 
     def read(reader: Reader, messages: int, poll: int) -> None:
         while messages > 0:
-            polled = reader.poll(poll, _POLL_S)
+            polled = reader.poll(poll, _POLL_S, _POLL_S)
             messages -= len(polled.values)
-            events = []
-            for value in polled.values:
-                for event in events_in(value):
-                    kind = event.WhichOneof("kind")
-                    name = event.click.item_id if kind == "click" else event.feedback.item_id
-                    user, item = users.setdefault(event.user_id, len(users)), items.setdefault(name, len(items))
-                    code = CLICK if kind == "click" else NEGATIVE
-                    events.append(objects.Event(user, code, event.event_time_ms, [item]))
-            for block in partition.learn(events):
-                if block.decision == LEARN:
-                    model.learn_one(block.user, block.negatives, block.positives)
+            way.learn(polled.values)
 
     return read
 

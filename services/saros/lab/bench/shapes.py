@@ -88,6 +88,17 @@ def slates(visits: int, users: int, item_keys: U64, seed: int = 1) -> Events:
     return Events.of(np.concatenate((user, user))[order], kind, items, time_ms[order], start=start)
 
 
+def singles(visits: int, users: int, item_keys: U64, seed: int = 1) -> Events:
+    """Return visits as `slates` does, each of the shown items in an impression of its own, a second after the other."""
+    visit = slates(visits, users, item_keys, seed)
+    sizes = np.diff(visit.start)
+    event, place = np.repeat(np.arange(len(sizes)), sizes), spans(np.zeros(len(sizes), np.int64), sizes)
+    time_ms = visit.time_ms[event] + 1000 * place - 16_000 * (visit.kind[event] == IMPRESSION)
+    order = np.argsort(time_ms, kind="stable")
+    event = event[order]
+    return Events.of(visit.user[event], visit.kind[event], visit.items[order], time_ms[order])
+
+
 def ratings(count: int, users: int, item_keys: U64, seed: int = 1) -> Events:
     """Return clicks and negatives of one item each, several of a user in a row, as ML-1M has them."""
     rng = np.random.default_rng(seed)

@@ -1,6 +1,6 @@
--- Writes what one record changes of a partition's users, if the partition stands where the writer believes it does.
+-- Writes what records change of a partition's users, if the partition stands where the writer believes it does.
 --
--- Rules of the commit protocol: 14, one record after the other by compare-and-swap on the fence; 22, users, ledgers and
+-- Rules of the commit protocol: 14, in the order of the log by compare-and-swap on the fence; 22, users, ledgers and
 -- the fence change in one atomic write; 23, ledgers are keyed by block number, so writing twice is the same as once.
 --
 -- KEYS: fence and state of the partition. The keys of users are made here, as there are thousands and one blob is ten
@@ -12,6 +12,7 @@
 --   2 user number u32 value   put an entry  4 user          remove the ledger                   ledger and seen list
 --   6 user u32 value   set the user but for its row: the value's first byte, the row that is there (u16 length and so
 --                      many bytes, from the second byte on), the rest of the value
+-- Of a value's first byte, bit 2 says that the user has a ledger.
 -- Returns nothing where it was written, or the fence found, and then nothing was written.
 
 local FENCE = 32
@@ -46,41 +47,57 @@ end
 -- Writes nothing, but is refused where writes are (memory full, disk full): then it ends here, not half-way.
 redis.call('SETRANGE', KEYS[1], 0, '')
 
--- A ledger lives as long as its user.
+-- A ledger lives as long as its user. Operations of a user mostly stand together, and a call costs more than what it
+-- does: entries are put by one, and the time to live is set once.
+local CHUNK = 2000 -- arguments of one HSET; Lua cannot unpack more than some 8000
 local forever = tonumber(ttl) == 0
-local function keep(ledger)
-  if forever then redis.call('PERSIST', ledger) else redis.call('EXPIRE', ledger, ttl) end
+local ledger, entries, count, renewed = nil, {}, 0, false
+local function enter()
+  if count > 0 then redis.call('HSET', ledger, unpack(entries, 1, count)) end
+  count = 0
+end
+local function leave()
+  enter()
+  if renewed and forever then redis.call('PERSIST', ledger) elseif renewed then redis.call('EXPIRE', ledger, ttl) end
+  renewed = false
 end
 
 local function set(key, value)
   if forever then redis.call('SET', key, value) else redis.call('SET', key, value, 'EX', ttl) end
+  renewed = renewed or (byte(value) or 0) % 4 >= 2 -- it has a ledger
 end
 
 at = 1
 while at <= #blob do
   local code, value, after = look(at)
   local user = sub(blob, at + 1, at + 8)
-  local ledger = ledgers .. user
-  if code == 1 then
-    set(users .. user, sub(blob, value, after - 1))
-    keep(ledger)
-  elseif code == 2 then
-    redis.call('HSET', ledger, sub(blob, at + 9, at + 12), sub(blob, value, after - 1))
-    keep(ledger)
-  elseif code == 3 then
-    redis.call('HDEL', ledger, sub(blob, at + 9, at + 12))
-  elseif code == 4 then
-    redis.call('UNLINK', ledger)
-  elseif code == 6 then
-    local before, row = redis.call('GET', users .. user), '\0\0'
-    if before and #before > 2 then row = sub(before, 2, 3 + number('<I2', before, 2)) end
-    set(users .. user, sub(blob, value, value) .. row .. sub(blob, value + 1, after - 1))
-    keep(ledger)
+  if ledger ~= ledgers .. user then
+    leave()
+    ledger = ledgers .. user
+  end
+  if code == 2 then
+    entries[count + 1], entries[count + 2] = sub(blob, at + 9, at + 12), sub(blob, value, after - 1)
+    count, renewed = count + 2, true
+    if count == CHUNK then enter() end
   else
-    redis.call('UNLINK', users .. user, ledger, seen .. user)
+    enter()
+    if code == 1 then
+      set(users .. user, sub(blob, value, after - 1))
+    elseif code == 3 then
+      redis.call('HDEL', ledger, sub(blob, at + 9, at + 12))
+    elseif code == 4 then
+      redis.call('UNLINK', ledger)
+    elseif code == 6 then
+      local before, row = redis.call('GET', users .. user), '\0\0'
+      if before and #before > 2 then row = sub(before, 2, 3 + number('<I2', before, 2)) end
+      set(users .. user, sub(blob, value, value) .. row .. sub(blob, value + 1, after - 1))
+    else
+      redis.call('UNLINK', users .. user, ledger, seen .. user)
+    end
   end
   at = after
 end
+leave()
 
 -- Last: what was written before it, and is written again, ends the same.
 redis.call('SET', KEYS[1], head)

@@ -1,0 +1,127 @@
+"""Trainers as processes of their own, for a bench: started, watched, killed, and what they made removed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from saros.adapters.kafka import Admin, Cluster, Reader
+from saros.adapters.names import topics_of
+from saros.adapters.redis import Address, Store
+from saros.errors import SarosError
+
+_TOLD = re.compile(r"what was taken is learned (.*)")
+_WAIT_S = 120.0
+_LOOK_S = 0.02
+
+
+class Told(NamedTuple):
+    """What trainers said when they stopped."""
+
+    events: int
+    seconds: float  # from the first event taken until the last one was in the store
+    records: int
+    redo_bytes: int
+    memory_mb: float  # most that one of them held
+
+
+class Trainers:
+    """Runs trainers of any model."""
+
+    def __init__(self, cluster: Cluster, store: Address, dim: int, partitions: int) -> None:
+        self.cluster, self.store, self._stack = cluster, store, ExitStack()
+        self._settings = {
+            "SAROS_MODEL__DIM": str(dim),
+            "SAROS_KAFKA__PARTITIONS": str(partitions),
+            "SAROS_KAFKA__BOOTSTRAP": cluster.bootstrap,
+            "SAROS_REDIS__URL": store.url,
+        }
+
+    def __enter__(self) -> Self:
+        self._scratch = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+    def start(self, model: str, *arguments: str, **more: str) -> subprocess.Popen[str]:
+        """Start a trainer; it does not outlive us."""
+        environ = {**os.environ, **self._settings, "SAROS_MODEL__NAME": model, **more}
+        with tempfile.NamedTemporaryFile("w", dir=self._scratch, suffix=".log", delete=False) as output:
+            process = subprocess.Popen(
+                [str(Path(sys.executable).parent / "saros"), "trainer", *arguments],
+                env=environ, stdout=output, stderr=subprocess.STDOUT, text=True,
+            )  # fmt: skip
+        process.args = output.name
+        self._stack.callback(_end, process)
+        return process
+
+    def learn(self, model: str, count: int = 1, more: Mapping[str, str] = {}) -> Told:
+        """Let so many trainers learn all that there is."""
+        processes = [self.start(model, "--until-drained", **more) for _ in range(count)]
+        ended = [_wait(process) for process in processes]
+        tallies = [tally for tally, _ in ended if tally["events"]]
+        return Told(
+            int(sum(tally["events"] for tally in tallies)),
+            max(tally["ended_s"] for tally in tallies) - min(tally["begun_s"] for tally in tallies),
+            int(sum(tally["records"] for tally in tallies)),
+            int(sum(tally["redo_bytes"] for tally in tallies)),
+            max(memory_mb for _, memory_mb in ended),
+        )
+
+    def remove(self, model: str) -> None:
+        """Remove what is there of a model."""
+        admin = Admin(self.cluster)
+        for name in topics_of(model):
+            if admin.find(name) is not None:
+                admin.delete(name)
+        store = Store(self.store, model, 1)
+        store.wipe()
+        store.close()
+
+    def has_log(self, model: str) -> bool:
+        """True if the model's log is there."""
+        return Admin(self.cluster).find(topics_of(model).redo) is not None
+
+    def redo_ends(self, model: str, partitions: int) -> list[int]:
+        """Return where the log ends now."""
+        reader = Reader(self.cluster, f"{model}-bench")
+        ends = [reader.watermarks(topics_of(model).redo, partition)[1] for partition in range(partitions)]
+        reader.close()
+        return ends
+
+
+def await_until(true: Callable[[], bool]) -> float:
+    """Wait until something is so; return the seconds it took."""
+    start = time.monotonic()
+    while not true():
+        if time.monotonic() - start > _WAIT_S:
+            raise SarosError("a trainer did not come on")
+        time.sleep(_LOOK_S)
+    return time.monotonic() - start
+
+
+def _wait(process: subprocess.Popen[str]) -> tuple[dict[str, float], float]:
+    """Wait for a trainer that stops by itself; return its tally, and the most memory it held."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    text = Path(str(process.args)).read_text(errors="replace")
+    told = _TOLD.search(text)
+    if process.returncode != 0 or told is None:
+        raise SarosError(f"a trainer ended with {process.returncode}:\n{text[-2000:]}")
+    tally = {name: float(value) for name, value in (part.split("=") for part in told[1].split())}
+    return tally, usage.ru_maxrss / (1024 if sys.platform == "linux" else 2**20)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.returncode is None:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
