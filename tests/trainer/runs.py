@@ -3,12 +3,13 @@ audit at the end."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -62,7 +63,7 @@ class Model:
 
     def environ(self, **more: str) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if not name.startswith("SAROS_")}
-        return {**own, **self.settings, **more}
+        return {**own, "PYTHONFAULTHANDLER": "1", **self.settings, **more}
 
     def send(self, count: int, seed: int = 0, *, singles: bool = True) -> None:
         """Send so many events more, of few users and items: sessions, crossings of b and B, erasures, odd bytes."""
@@ -224,9 +225,15 @@ def await_until(true: Callable[[], bool], timeout_s: float = 60.0, what: Callabl
 
 @contextmanager
 def running(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """End processes, however the test does."""
+    """End processes, however the test does; where it failed, each first says in its log where it is."""
     try:
         yield
+    except BaseException:
+        for process in processes:
+            process.send_signal(signal.SIGABRT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+        raise
     finally:
         for process in processes:
             process.kill()

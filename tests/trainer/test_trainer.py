@@ -153,6 +153,28 @@ def test_partitions_that_cannot_be_begun_end_the_trainer(
     service.close()
 
 
+def test_a_shard_that_fell_back_and_was_given_away_keeps_nobody_waiting(
+    model: Model, redis: Any, quiet_stop: Stop
+) -> None:
+    model.send(300)
+    service = Service(plan_of(load(model.settings)), quiet_stop)
+    trainer = service.trainer
+    service._reader.subscribe(model.topics.events, trainer.gained, trainer.lost)
+    while trainer.tally.events < 300:
+        trainer.step()
+    trainer.drain()
+    redis.delete(*keys_of(redis, model, "i"), *keys_of(redis, model, "name"))
+    trainer._shards.write(list(trainer.shares), ())
+    trainer._shards._finish(wait=True)  # they were found to have fallen back
+    trainer.lost([0])
+    trainer.drain()
+    shards = {int(key.partition(b"}")[0].rpartition(b":")[2]) for key in keys_of(redis, model, "ivec")}
+    assert shards == {shard for shard in range(16) if shard % 3}, "those of the partitions that are left"
+    service.close()
+    model.drain()
+    model.check()
+
+
 def test_other_settings_are_refused(model: Model, quiet_stop: Stop) -> None:
     assert run_with(model, "init") == 0
     for name, value, hint in (("SAROS_MODEL__DIM", "9", "SAROS_MODEL__DIM=8"), ("SAROS_MODEL__SEED", "3", "SEED=0"),

@@ -105,6 +105,8 @@ class ShardWriter:
 
     def _begin(self, partitions: Iterable[int], in_flight: list[SignedBlocks]) -> None:
         count, own = self._replica.genesis.partitions, set(partitions)
+        # What was given away meanwhile is for its new owner to mend: whoever waited for it here would wait for good.
+        self._fallen = {shard: found for shard, found in self._fallen.items() if shard % count in own}
         arrays = self._replica.items.arrays
         self._grow()
         for blocks in in_flight:
