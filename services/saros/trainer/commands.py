@@ -86,8 +86,9 @@ def trainer(
     warm_decoder()
     warm_operations()
     if settings.trainer.metrics_port:
-        from prometheus_client import start_http_server
+        from prometheus_client import disable_created_metrics, start_http_server
 
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # one more series each: when it began
         BUILD.info({"version": saros.__version__, "model": plan.model})
         start_http_server(settings.trainer.metrics_port)
     service = Service(plan, stop)

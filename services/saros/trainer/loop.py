@@ -45,7 +45,7 @@ from saros.telemetry import (
     REJECTED,
     log,
 )
-from saros.trainer.observe import observe_batch, observe_tables
+from saros.trainer.observe import Tables, observe_batch
 from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
 from saros.trainer.shards import ShardWriter
@@ -84,6 +84,7 @@ class Trainer:
         self._store, self._redo, self._replica, self._shards = store, redo, replica, shards
         self._new_learner, self._reader, self._intake, self._topic = new_learner, reader, intake, topic
         self._rules, self._pool, self._is_over, self._poll = rules, pool, is_over, rules.poll_messages
+        self._tables = Tables()
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
         self._paused: list[int] = []
@@ -122,7 +123,8 @@ class Trainer:
         """Follow the log to the ends that it has now."""
         ends = [self._redo.end(partition) for partition in range(self._replica.genesis.partitions)]
         while any(fence.offset + 1 < end for fence, end in zip(self._replica.fences, ends, strict=True)):
-            self.follow(_IDLE_S)
+            if self.follow(_IDLE_S):
+                reach("following")
         self._redo.check_same()  # rule 39
 
     # --- 1 follow ----------------------------------------------------------------------------------------------------
@@ -151,6 +153,7 @@ class Trainer:
                 blocks = flight.blocks
                 self._replica.confirm(record, blocks)
                 RECORDS.inc()
+                reach("accepted")
             else:
                 blocks = self._replica.fold(partition, offset, record)
                 if share is not None:
@@ -174,6 +177,7 @@ class Trainer:
         for share in self.shares.values():
             share.users.flush(wait=wait)
         if due and self._replica.caught_up:  # rules 11, 12
+            reach("between")
             in_flight = (flight.blocks for share in self.shares.values() for flight in share.flights)
             self._shards.write(list(self.shares), in_flight, wait=wait)
             self._shards_at = time.monotonic() + _SHARDS_EVERY_S
@@ -281,7 +285,8 @@ class Trainer:
         self.tally = Tally(self.tally.events + len(rows), self.tally.records + 1, self.tally.redo_bytes + size)
         REDO_BYTES.inc(size)
         reach("sent")
-        observe_batch(share.partition, len(rows), stats.newest_ms, batch)
+        share.newest_ms = stats.newest_ms
+        observe_batch(taken.kinds(messages), batch)
 
     def _new_names(self, batch: Batch) -> dict[int, bytes]:
         """Return the texts of items that are added and have not been named in the log, as far as they are known."""
@@ -295,8 +300,10 @@ class Trainer:
     def commit(self) -> None:
         """Step 6: tell the group how far the records that count have come."""
         fences = self._replica.fences
+        reach("committing")
         self._reader.commit(self._topic, [(partition, fences[partition].next) for partition in self.shares])
-        observe_tables(self._replica.items, self.shares.values())
+        reach("committed")
+        self._tables.observe(self._replica.items, self.shares.values())
         self._commit_at = time.monotonic() + _COMMIT_EVERY_S
 
     def step(self) -> int:

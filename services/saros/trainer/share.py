@@ -21,6 +21,7 @@ from saros.core.learner import Batch, Learner
 from saros.core.users import BYTES, COUNTED
 from saros.redo.fence import Fence
 from saros.redo.record import Place, lows, pack_record
+from saros.telemetry import STEP_SECONDS
 from saros.trainer.plan import LoopRules
 from saros.trainer.users import Asked, UserStore
 from saros.wire.operations import read_user
@@ -46,6 +47,7 @@ class Share:
         """`fence` is that of the last record that counts; the store has been brought up to it."""
         self.partition, self.learner, self.users = partition, learner, users
         self.next, self._parent = fence.next, fence.nonce
+        self.newest_ms = 0  # the log's time of the last message that was learned
         self.flights: deque[Flight] = deque()
         self._event_bytes = _EVENT_BYTES
         self.gate = GateChange()
@@ -113,7 +115,9 @@ class Share:
             keys = self.learner.users.arrays.keys[clearing]
             for slot, entries in zip(clearing, self.users.read_ledgers(keys), strict=True):
                 self._fill_ledger(int(slot), entries)
-        return self.learner.close(), touched, before
+        with STEP_SECONDS.time():
+            batch = self.learner.close()
+        return batch, touched, before
 
     def change_gate(self, changes: Sequence[GateChange]) -> None:
         """Put other rules in force behind a micro-batch; the highest revision wins."""
