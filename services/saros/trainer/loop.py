@@ -226,11 +226,9 @@ class Trainer:
         share = turn.share
         if self.shares.get(share.partition) is not share or share.partition in self._stale:
             turn.drop()
-        elif not turn.is_ready() or not share.has_room(FLIGHTS_MAX, _BEHIND_BYTES):
+        elif not turn.is_ready() or not share.has_room(FLIGHTS_MAX, _BEHIND_BYTES) or not self._learn(turn):
             return False
-        else:
-            self._learn(turn)
-            turn.ask()
+        turn.ask()
         return True
 
     def _go_on(self, *, waiting: bool, for_s: float) -> None:
@@ -260,19 +258,24 @@ class Trainer:
             self.follow(_IDLE_S)
         return share.partition not in self._stale and self.shares.get(share.partition) is share
 
-    def _learn(self, turn: Turn) -> None:
-        """Steps 4 and 5 for one micro-batch."""
-        share, taken, (messages, rows, users, asked, end) = turn.share, turn.taken, turn.take()
+    def _learn(self, turn: Turn) -> bool:
+        """Steps 4 and 5 for one micro-batch; False where something else has to land first."""
+        share, taken, run = turn.share, turn.taken, turn.take()
+        messages, rows, users, asked, ledgers, end = run
         place = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end)
         with LEARN_SECONDS.time():
             share.load(users, asked)
             events = taken.events(rows, share.learner)
-            if share.at_stake(events) > self._rules.taken_back_bytes and len(messages) > 1:
-                turn.split(messages)  # their ledgers all go into the record: into two, then
-                return
-            learnt = share.learn(events, lambda: self._drained(share))
+            leaving = share.leaving(events)
+            if share.ledger_bytes(leaving) > self._rules.taken_back_bytes and len(messages) > 1:
+                turn.split(messages)  # all of it goes into the record: into two, then
+                return True
+            if len(leaving) and ledgers is None:
+                turn.put_back(run, share.ask_ledgers(leaving) if share.is_settled else None)
+                return False
+            learnt = share.learn(events, ledgers, lambda: self._drained(share))
         if learnt is None:
-            return
+            return True
         batch, touched, before = learnt
         rare = taken.rare_of(messages)
         share.change_gate([event.gate_change for event in rare if event.HasField("gate_change")])
@@ -287,6 +290,7 @@ class Trainer:
         reach("sent")
         share.newest_ms = stats.newest_ms
         observe_batch(taken.kinds(messages), batch)
+        return True
 
     def _new_names(self, batch: Batch) -> dict[int, bytes]:
         """Return the texts of items that are added and have not been named in the log, as far as they are known."""

@@ -8,10 +8,11 @@ from collections import deque
 from typing import NamedTuple
 
 from saros.adapters.intake import Taken
+from saros.adapters.redis import Ledgers
 from saros.core.jit import I64, U64
 from saros.trainer.plan import LoopRules
 from saros.trainer.share import Share
-from saros.trainer.users import Asked
+from saros.trainer.users import Asked, Known
 
 
 class Run(NamedTuple):
@@ -20,7 +21,8 @@ class Run(NamedTuple):
     messages: I64
     rows: I64  # its events, as they were decoded
     users: U64
-    asked: Asked | None
+    asked: Asked[Known] | None
+    ledgers: Asked[Ledgers] | None  # of users who may leave, where that is known
     end: int  # the offset behind its last message
 
 
@@ -53,11 +55,12 @@ class Turn:
             self.ask()
         else:
             end = self.taken.polled.offset(int(messages[-1])) + 1
-            self._next = Run(messages, rows, users, self.share.ask(users), end)
+            self._next = Run(messages, rows, users, self.share.ask(users), None, end)
 
     def is_ready(self) -> bool:
-        """Return whether the users of the next micro-batch are there."""
-        return self._next is None or self._next.asked is None or self._next.asked.answer.done()
+        """Return whether the users and ledgers of the next micro-batch are there."""
+        asked = (self._next.asked, self._next.ledgers) if self._next else ()
+        return all(each is None or each.answer.done() for each in asked)
 
     def take(self) -> Run:
         """Return the next micro-batch."""
@@ -65,6 +68,10 @@ class Turn:
         assert self._next is not None, "something is left"
         run, self._next = self._next, None
         return run
+
+    def put_back(self, run: Run, ledgers: Asked[Ledgers] | None) -> None:
+        """Let a micro-batch wait, whose users are in memory now."""
+        self._next = run._replace(asked=None, ledgers=ledgers)
 
     def split(self, messages: I64) -> None:
         """Let a micro-batch be two."""

@@ -13,11 +13,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from saros.adapters.redis import Store, Users
+from saros.adapters.redis import Ledgers, Store, Users
 from saros.adapters.redo import RedoLog
 from saros.core.jit import I32, U64
 from saros.errors import RefusedError
@@ -28,12 +28,14 @@ from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
 from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
 from saros.wire.coalesce import coalesced
+from saros.wire.operations import HAS_WAITING
 from saros.wire.v1 import redo_pb2 as pb
 
 # What one write may hold, if it is more than one record: the store does nothing else meanwhile.
 _WRITE_USERS, _WRITE_BYTES = 4000, 4 * 2**20
 _FENCES = 64
 _NOBODY: I32 = np.zeros(0, np.int32)
+_Read = TypeVar("_Read")
 
 
 class Accepted(NamedTuple):
@@ -56,12 +58,20 @@ class _Write(NamedTuple):
     records: list[Accepted]
 
 
-class Asked(NamedTuple):
-    """Users that are being read."""
+class Asked(NamedTuple, Generic[_Read]):
+    """Users or ledgers that are being read."""
 
     keys: U64
     since: Fence  # that of the store when they were asked for
-    answer: Future[Users]
+    answer: Future[_Read]
+
+
+class Known(NamedTuple):
+    """Users as they were read, and the ledgers of those who have blocks that wait."""
+
+    users: Users
+    waiting: U64
+    ledgers: Ledgers | None
 
 
 class UserStore:
@@ -89,6 +99,11 @@ class UserStore:
 
     def _packed(self, fence: Fence) -> bytes:
         return self._genesis.stored(fence)
+
+    @property
+    def is_behind(self) -> bool:
+        """Return whether a record that counts is not in the store yet."""
+        return bool(self._unflushed)
 
     def append(self, fence: Fence, record: pb.Record, users: I32 = _NOBODY) -> None:
         """Take a record that counts, in log order, whoever wrote it (rule 15)."""
@@ -210,33 +225,45 @@ class UserStore:
                 WRONG_LOG,
             )
 
-    def ask(self, keys: U64) -> Asked:
+    def ask(self, keys: U64) -> Asked[Known]:
         """Begin to read users that are not in memory."""
-        return Asked(keys, self._at, self._pool.submit(self._store.read_users, self._partition, keys))
+        return Asked(keys, self._at, self._pool.submit(self._read, keys))
 
-    def answer(self, asked: Asked) -> list[bytes | None]:
+    def _read(self, keys: U64) -> Known:
+        """Read users, and what waits of theirs. It touches nothing of ours: threads do it."""
+        users = self._store.read_users(self._partition, keys)
+        waiting = keys[[value is not None and value[0] & HAS_WAITING != 0 for value in users.values]]
+        return Known(users, waiting, self._store.read_ledgers(self._partition, waiting) if len(waiting) else None)
+
+    def answer(self, asked: Asked[Known]) -> Known:
         """Return users that were asked for, which no record has touched since then (rules 16, 18, 21).
 
         Such a user is the same under every fence that was ours since it was asked for.
         """
-        found = asked.answer.result()
-        while not self._is_expected(found.fence, asked.since):
-            found = self._store.read_users(self._partition, asked.keys)
-        return found.values
+        known = asked.answer.result()
+        while not all(
+            self._is_expected(found.fence, asked.since) for found in (known.users, known.ledgers) if found is not None
+        ):
+            known = self._read(asked.keys)
+        return known
 
-    def read_ledgers(self, keys: U64) -> list[dict[int, bytes]]:
-        """Return ledgers, like `read`; where a whole one is to be read the caller has flushed before (rules 24, 25)."""
-        while True:
-            found = self._store.read_ledgers(self._partition, keys)
-            if self._is_expected(found.fence):
-                return found.entries
+    def ask_ledgers(self, keys: U64) -> Asked[Ledgers]:
+        """Begin to read whole ledgers; nothing is in flight, and everything is flushed (rules 24, 25)."""
+        return Asked(keys, self._at, self._pool.submit(self._store.read_ledgers, self._partition, keys))
+
+    def answer_ledgers(self, asked: Asked[Ledgers]) -> dict[int, dict[int, bytes]]:
+        """Return ledgers that were asked for, by user."""
+        found = asked.answer.result()
+        while not self._is_expected(found.fence):
+            found = self._store.read_ledgers(self._partition, asked.keys)
+        return dict(zip(asked.keys.tolist(), found.entries, strict=True))
 
     def _is_expected(self, packed: bytes, since: Fence | None = None) -> bool:
         """True if what was read with this fence is of the highest one flushed, or one since; else all is flushed."""
         fence = self._fence_of(packed)
         if self._writing is not None and fence == self._writing.records[-1].fence:
             self._finish()  # the store had it before we knew
-        if fence == self._at or (since is not None and fence in self._ours and fence.offset >= since.offset):
+        if fence == self._at or fence == since or (since and fence.offset > since.offset and fence in self._ours):
             return True
         self.flush()
         if fence != self._at:
