@@ -94,6 +94,8 @@ def test_status_and_order(model: Model, capsys: pytest.CaptureFixture[str], monk
         for topic in model.topics:
             assert f"topic was checked warning=topic {topic} has replication factor 1" in model.logs(1000)
         assert all(row["redo_offset"] == row["redo_end"] - 1 for row in rows())
+        with model.flowing():
+            await_until(lambda: all(row["incoming_per_s"] > 0 < row["learned_per_s"] for row in rows()))
         await_until(lambda: all(row["items_offset"] == row["redo_end"] - 1 for row in rows()), what=model.logs)
         start = time.monotonic()
         trainer.send_signal(signal.SIGTERM)

@@ -199,7 +199,9 @@ def audit(as_json: Json = False) -> None:
 
 @app.command()
 def status(as_json: Json = False) -> None:
-    """Show how a model stands: who reads which partition, how far behind, and how far the store has come.
+    """Show how a model stands: who reads which partition, how far behind, how fast, and how far the store has come.
+
+    It looks twice, a second apart: that is what the rates are taken over.
 
     Example:
 
@@ -214,12 +216,23 @@ def status(as_json: Json = False) -> None:
         return
     typer.echo(f"model {found.model}: {len(found.partitions)} partitions, {found.shards} shards, rows of {found.dim}")
     rows: list[tuple[str, ...]] = [
-        ("partition", "next event", "end", "lag", "store at record", "items at", "log ends", "owner")
+        (
+            "partition",
+            "next event",
+            "end",
+            "lag",
+            "in/s",
+            "learned/s",
+            "store at record",
+            "items at",
+            "log ends",
+            "owner",
+        )
     ]
     rows += [
         tuple(str(value) for value in (
-            row.partition, row.next, row.end, row.lag, row.redo_offset, row.items_offset, row.redo_end,
-            row.owner or "nobody",
+            row.partition, row.next, row.end, row.lag, f"{row.incoming_per_s:g}", f"{row.learned_per_s:g}",
+            row.redo_offset, row.items_offset, row.redo_end, row.owner or "nobody",
         ))
         for row in found.partitions
     ]  # fmt: skip

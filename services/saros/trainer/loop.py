@@ -24,14 +24,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.adapters.intake import Intake, Taken
+from saros.adapters.intake import Intake
 from saros.adapters.kafka import LostPlaceError, Reader
 from saros.adapters.kafka import Place as Offset
 from saros.adapters.places import start_of
 from saros.adapters.redis import Store
 from saros.adapters.redo import Message, RedoLog
 from saros.core.fold import fold_rows
-from saros.core.jit import I64
 from saros.core.learner import Batch, Learner
 from saros.errors import BrokerError
 from saros.redo.replica import Replica
@@ -50,10 +49,8 @@ from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
 from saros.trainer.shards import ShardWriter
 from saros.trainer.share import Share
-from saros.trainer.turn import Turn
+from saros.trainer.turn import Turn, stats_of
 from saros.trainer.users import UserStore
-from saros.wire.columns import GOOD, REASONS
-from saros.wire.v1 import redo_pb2 as pb
 
 FLIGHTS_MAX = 2
 _SHARDS_EVERY_S = 1.0
@@ -279,7 +276,7 @@ class Trainer:
         batch, touched, before = learnt
         rare = taken.rare_of(messages)
         share.change_gate([event.gate_change for event in rare if event.HasField("gate_change")])
-        names, stats = self._new_names(batch), _stats(taken, messages, batch)
+        names, stats = self._new_names(batch), stats_of(taken, messages, batch)
         record = share.record(batch, touched, before, place, names, stats)
         record.upserts.extend(event.item_upsert for event in rare if event.HasField("item_upsert"))
         reach("learned")
@@ -345,18 +342,3 @@ class Trainer:
             self.flush()
         self.flush(wait=True)
         self.commit()
-
-
-def _stats(taken: Taken, messages: I64, batch: Batch) -> pb.Stats:
-    """Return what a batch did, in numbers."""
-    reasons = np.bincount(taken.decoded.reason[taken.all_rows(messages)], minlength=len(REASONS)).astype(np.int64)
-    reasons[GOOD] = 0
-    times = taken.polled.log_ms[messages]
-    return pb.Stats(
-        counts=batch.counts.tobytes(),
-        dead=reasons.tobytes(),
-        progressive=batch.progressive.tobytes(),
-        oldest_ms=int(times.min()),
-        newest_ms=int(times.max()),
-        messages=len(messages),
-    )

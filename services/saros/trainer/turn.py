@@ -7,12 +7,17 @@ whoever was not in memory then is not touched until it is.
 from collections import deque
 from typing import NamedTuple
 
+import numpy as np
+
 from saros.adapters.intake import Taken
 from saros.adapters.redis import Ledgers
 from saros.core.jit import I64, U64
+from saros.core.learner import Batch
 from saros.trainer.plan import LoopRules
 from saros.trainer.share import Share
 from saros.trainer.users import Asked, Known
+from saros.wire.columns import GOOD, REASONS
+from saros.wire.v1 import redo_pb2 as pb
 
 
 class Run(NamedTuple):
@@ -82,3 +87,18 @@ class Turn:
         """Leave what is left: it is read again from where the log stands."""
         self._left.clear()
         self._next = None
+
+
+def stats_of(taken: Taken, messages: I64, batch: Batch) -> pb.Stats:
+    """Return what a batch did, in numbers."""
+    reasons = np.bincount(taken.decoded.reason[taken.all_rows(messages)], minlength=len(REASONS)).astype(np.int64)
+    reasons[GOOD] = 0
+    times = taken.polled.log_ms[messages]
+    return pb.Stats(
+        counts=batch.counts.tobytes(),
+        dead=reasons.tobytes(),
+        progressive=batch.progressive.tobytes(),
+        oldest_ms=int(times.min()),
+        newest_ms=int(times.max()),
+        messages=len(messages),
+    )
