@@ -104,6 +104,7 @@ LIMITS = {
     "SAROS_REDIS__TIMEOUT_S": ("0.1", "0.09", "60", "61"),
     "SAROS_REDIS__RETRIES": ("0", "-1", "20", "21"),
     "SAROS_TRAINER__POLL_MESSAGES": ("1", "0", "100000", "100001"),
+    "SAROS_TRAINER__MEMORY_MB": ("64", "63", "1000000", "1000001"),
     "SAROS_TRAINER__METRICS_PORT": ("0", "-1", "65535", "65536"),
 }
 
