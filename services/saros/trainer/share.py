@@ -22,6 +22,7 @@ from saros.core.learner import Batch, Learner
 from saros.core.users import BYTES, COUNTED
 from saros.redo.fence import Fence
 from saros.redo.record import Place, lows, pack_record
+from saros.telemetry import STEP_SECONDS
 from saros.trainer.plan import LoopRules
 from saros.trainer.users import Asked, Known, UserStore
 from saros.wire.operations import StoredUser, read_user
@@ -133,7 +134,9 @@ class Share:
                 ledgers |= self.users.answer_ledgers(self.users.ask_ledgers(others))
             for slot, key in zip(clearing.tolist(), keys.tolist(), strict=True):
                 self._fill_ledger(slot, ledgers[key])
-        return self.learner.close(), touched, before
+        with STEP_SECONDS.time():
+            batch = self.learner.close()
+        return batch, touched, before
 
     def change_gate(self, changes: Sequence[GateChange]) -> None:
         """Put other rules in force behind a micro-batch; the highest revision wins."""
