@@ -1,0 +1,1 @@
+"""The HTTP service: events in, recommendations out."""
