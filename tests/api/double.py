@@ -11,13 +11,14 @@ from saros.adapters.kafka import Cluster, Sender
 from saros.api.app import App
 from saros.api.limits import Limits
 from saros.api.model_types import Answer, Wish
-from saros.api.server import listening, new_server
+from saros.api.server import Server, listening, new_server
 from saros.api.service import Service
 from tests.trainer.runs import await_until
 
 TIME_MS = 1_700_000_000_250
 ITEMS = [f"item/{k}" for k in range(20)]
 WAIT_S = 30.0
+LIMITS = Limits()
 
 
 class Double:
@@ -27,16 +28,13 @@ class Double:
         self.partitions = partitions
         self.asked: list[Wish] = []
         self.reasons: list[str] = []
-        self.candidates: list[str] = []
         self.closed = False
         self.go_on: asyncio.Event | None = None  # set: `recommend` waits for it
         self.entered = threading.Semaphore(0)
         self.fails: Exception | None = None
-        self.start_fails: Exception | None = None
 
     async def start(self) -> None:
-        if self.start_fails is not None:
-            raise self.start_fails
+        pass
 
     async def close(self) -> None:
         self.closed = True
@@ -85,24 +83,29 @@ class Double:
 class Served:
     """A server that runs in a thread, and the model behind it."""
 
-    def __init__(self, model: Double, url: str, service: Service) -> None:
-        self.model, self.url, self.service = model, url, service
+    def __init__(self, model: Double, url: str, service: Service, server: Server) -> None:
+        self.model, self.url, self.service, self._server = model, url, service, server
         self.client = httpx.Client(base_url=url, timeout=WAIT_S)
+
+    def stop(self) -> None:
+        """Ask it to end, as a signal does."""
+        self._server.should_exit = True
 
 
 @contextmanager
 def served(
-    model: Double, *, bootstrap: str = "127.0.0.1:1", topic: str = "nowhere", limits: Limits = Limits(),
+    model: Double, *, bootstrap: str = "127.0.0.1:1", topic: str = "nowhere", limits: Limits = LIMITS,
     header_max_bytes: int = 32_768, ack_timeout_s: float = 30.0, queue_messages: int = 10_000,
 ) -> Iterator[Served]:  # fmt: skip
     """Serve a model on a free port until the block ends. Without a broker nothing can be sent."""
     sender = Sender(Cluster(bootstrap), ack_timeout_s=ack_timeout_s, messages_max=queue_messages, bytes_max=64 * 2**20)
     service = Service(model, sender, topic, limits)
+    failures: list[BaseException | None] = []
     listener = listening("127.0.0.1", 0)
-    server = new_server(App(service, lambda: None), header_max_bytes)
+    server = new_server(App(service, failures.append), header_max_bytes)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
-    running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", service)
+    running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", service, server)
     try:
         await_until(lambda: server.started or not thread.is_alive())
         assert server.started
@@ -111,4 +114,6 @@ def served(
         running.client.close()
         server.should_exit = True
         thread.join(WAIT_S)
+        listener.close()
         assert not thread.is_alive()
+        assert failures == [None], "the model was loaded"

@@ -7,7 +7,6 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from prometheus_client import REGISTRY
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -23,17 +22,15 @@ from saros.api.service import Service
 class App(FastAPI):
     """FastAPI with the door around all that it does to a request."""
 
-    def __init__(self, service: Service, on_failure: Callable[[], None]) -> None:
-        """`on_failure` is called where the model cannot be loaded; `service.failed` says why."""
+    def __init__(self, service: Service, on_loaded: Callable[[BaseException | None], None]) -> None:
+        """`on_loaded` is called when the model is loaded, or cannot be and why."""
         self._service, self._requests = service, Requests()
 
         @asynccontextmanager
         async def life(_: FastAPI) -> AsyncIterator[None]:
-            self._requests.register()
-            service.start(on_failure)
+            service.start(on_loaded)
             yield
             await service.close()
-            REGISTRY.unregister(self._requests)
 
         super().__init__(
             lifespan=life,
@@ -48,7 +45,7 @@ class App(FastAPI):
             },
         )
         self.state.limits = service.limits
-        self._routers = (events_router(service), body_router(service), plain_router(service))
+        self._routers = (events_router(service), body_router(service), plain_router(service, self._requests))
         for router in self._routers:
             self.include_router(router)
 

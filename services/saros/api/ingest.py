@@ -138,6 +138,11 @@ class Ingest:
         QUEUE_MESSAGES.set_function(lambda: sender.waiting_messages)
         QUEUE_BYTES.set_function(lambda: sender.waiting_bytes)
 
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for Kafka."""
+        return self._sender.waiting_messages
+
     async def take(self, events: Sequence[object], partitions: int) -> Receipt:
         """Send all good events and return when Kafka has acknowledged them."""
         if partitions == 0:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
@@ -53,6 +53,9 @@ class Requests(Collector):
             times.add_metric([route], buckets, self._sums[route])
         yield times
 
-    def register(self, registry: CollectorRegistry = REGISTRY) -> None:
-        """Let it be told with all other metrics; call `unregister` of the registry when it ends."""
-        registry.register(self)
+
+def exposed(requests: Requests) -> bytes:
+    """Return all metrics of this process, with the requests of one app, as Prometheus reads them."""
+    own = CollectorRegistry()
+    own.register(requests)
+    return generate_latest(REGISTRY) + generate_latest(own)

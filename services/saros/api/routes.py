@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect
 
 from saros.api import openapi
@@ -15,6 +15,7 @@ from saros.api.bodies import JSON, LINES, PROTOBUF, BodyRoute, EventsRoute, medi
 from saros.api.hot import bad_token
 from saros.api.ingest import read_json, read_lines, read_protobuf
 from saros.api.limits import WAIT_MS
+from saros.api.metrics import Requests, exposed
 from saros.api.model_types import Wish
 from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, invalid_all, response_of
 from saros.api.schemas import (
@@ -129,7 +130,7 @@ def _wait_ms(body: RecommendBody | RankBody, service: Service) -> int:
     return min(WAIT_MS, service.limits.wait_ms_max) if body.min_token else 0
 
 
-def plain_router(service: Service) -> APIRouter:
+def plain_router(service: Service, requests: Requests) -> APIRouter:
     """Return the routes about the service itself."""
     router = APIRouter()
     page = files("saros.api").joinpath("docs.html").read_text()
@@ -151,7 +152,7 @@ def plain_router(service: Service) -> APIRouter:
 
     @router.get("/metrics", **openapi.METRICS)
     async def metrics() -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+        return Response(exposed(requests), media_type=CONTENT_TYPE_LATEST)
 
     @router.get("/openapi.json", include_in_schema=False)
     async def document(request: Request) -> Response:

@@ -87,12 +87,12 @@ class Server(uvicorn.Server):
             self.force_exit = True
         super().handle_exit(sig, frame)
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
-        await super().startup(sockets)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC)
+
+def freeze() -> None:
+    """Let the collector leave what is there alone, and come seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC)
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -139,4 +139,5 @@ def serve(server: Server, listener: socket.socket) -> None:
     try:
         server.run([listener])
     finally:
+        listener.close()
         signal.signal(signal.SIGTERM, before)

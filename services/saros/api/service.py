@@ -23,18 +23,19 @@ class Service:
         self._sender = sender
         self._starting: asyncio.Task[None] | None = None
         self._was_ready = False
-        self.failed: BaseException | None = None
         READY.set_function(lambda: float(not self.why_not_ready()))
 
-    def start(self, on_failure: Callable[[], None]) -> None:
-        """Begin to load the model, beside all else: a probe wants to know meanwhile that this process lives."""
+    def start(self, on_loaded: Callable[[BaseException | None], None]) -> None:
+        """Begin to load the model, beside all else: a probe wants to know meanwhile that this process lives.
+
+        `on_loaded` is called when it is loaded, or cannot be and why.
+        """
         self._sender.start()
         self._starting = asyncio.create_task(self.model.start())
 
         def started(task: asyncio.Task[None]) -> None:
-            self.failed = None if task.cancelled() else task.exception()
-            if self.failed is not None:
-                on_failure()
+            if not task.cancelled():
+                on_loaded(task.exception())
 
         self._starting.add_done_callback(started)
 
