@@ -27,46 +27,48 @@ def protocol(header_max_bytes: int) -> type[HttpToolsProtocol]:
 
         def __init__(self, *arguments: Any, **more: Any) -> None:
             super().__init__(*arguments, **more)
-            self._in_head, self._pending = False, 0
+            self._in_head = self._refused = False
+            self._head_bytes = 0  # received since the head began, at most; other requests' may be among them
 
         def data_received(self, data: bytes) -> None:
-            """Take bytes; those that ended no headers must not become too many."""
+            """Take bytes; those of a head that does not end must not become too many."""
+            self._head_bytes = self._head_bytes + len(data) if self._in_head else len(data)
             super().data_received(data)
-            if self._in_head:
-                self._pending += len(data)
-                if self._pending > header_max_bytes and not self.transport.is_closing():
-                    self._refuse(HEAD_TOO_LARGE, f"more than {header_max_bytes} bytes")
+            if self._in_head and self._head_bytes > header_max_bytes and not self._refused:
+                self._refuse(HEAD_TOO_LARGE, f"more than {header_max_bytes} bytes")
 
         def on_message_begin(self) -> None:
             """A request begins."""
             super().on_message_begin()
-            self._in_head, self._pending = True, 0
+            self._in_head = True
 
         def on_headers_complete(self) -> None:
             """A request's head is here, maybe all at once: its size is looked at before anybody sees it."""
             self._in_head = False
-            size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-            if size > header_max_bytes:
-                self._refuse(HEAD_TOO_LARGE, f"{size} bytes, more than {header_max_bytes}")
-                return
-            super().on_headers_complete()
+            if self._head_bytes > header_max_bytes:
+                size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+                if size > header_max_bytes:
+                    self._refuse(HEAD_TOO_LARGE, f"{size} bytes, more than {header_max_bytes}")
+            if not self._refused:
+                super().on_headers_complete()
 
         def on_body(self, body: bytes) -> None:
             """Take a part of a body, but not of a request that was refused."""
-            if not self.transport.is_closing():
+            if not self._refused:
                 super().on_body(body)
 
         def on_message_complete(self) -> None:
             """A request is here, but not one that was refused."""
-            if not self.transport.is_closing():
+            if not self._refused:
                 super().on_message_complete()
 
         def send_400_response(self, msg: str) -> None:
             """Answer bytes that are no HTTP."""
-            if not self.transport.is_closing():
+            if not self._refused:
                 self._refuse(BAD_REQUEST, msg)
 
         def _refuse(self, kind: Kind, detail: str) -> None:
+            self._refused = True
             body = ProblemError(kind, detail).body()
             head = (
                 f"HTTP/1.1 {kind.status} {kind.title}\r\ncontent-type: {MEDIA_TYPE}\r\n"
