@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from saros.api.answers import answer_object, items_of, to_json
+from saros.api.replies import answer_object, items_of, to_json
 from saros.api.limits import WAIT_MS
 from saros.api.model_types import Wish
 from saros.api.problems import UNKNOWN_ITEM, ProblemError, invalid

@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect
 
 from saros.api import openapi
-from saros.api.answers import answer_object, to_json
+from saros.api.replies import answer_object, to_json
 from saros.api.bodies import JSON, LINES, PROTOBUF, BodyRoute, EventsRoute, media_type
 from saros.api.hot import bad_token
 from saros.api.ingest import read_json, read_lines, read_protobuf
