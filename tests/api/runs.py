@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from saros.adapters.kafka import Reader, Writer
-from saros.api.model import ApiPlan, Model
+from saros.adapters.kafka import Admin, Reader, Writer
+from saros.adapters.redis import Store
+from saros.api.model import ApiPlan, Model, Wish
 from saros.core.events import CLICK, IMPRESSION
+from saros.redo.fence import unpack_fence, unpack_vector
 from saros.settings import load
 from saros.wire.encode import event_of
 from saros.wire.partitions import partitions_of
@@ -16,6 +18,7 @@ from tests.trainer.runs import PARTITIONS
 from tests.trainer.runs import Model as Trained
 
 PATIENCE_S = 30.0
+SHARDS = 16
 
 
 def plan_of(trained: Trained, **more: Any) -> ApiPlan:
@@ -57,6 +60,46 @@ async def until(
     while not true():
         assert loop.time() < deadline, what()
         await asyncio.sleep(0.01)
+
+
+async def reached(model: Model, trained: Trained) -> None:
+    """Wait until all events that were sent are folded."""
+    reader = Reader(trained.cluster, f"{trained.name}-ends")
+    ends = [reader.watermarks(trained.topics.events, partition)[1] for partition in range(PARTITIONS)]
+    reader.close()
+    token = ",".join(f"{partition}:{end - 1}" for partition, end in enumerate(ends) if end)
+    (answer,) = await model.recommend([Wish(token=token, wait_ms=int(1000 * PATIENCE_S))])
+    assert answer.token_reached, trained.logs()
+
+
+async def written(trained: Trained) -> None:
+    """Wait until the store has all of the log."""
+    reader, store = Reader(trained.cluster, f"{trained.name}-ends"), Store(plan_of(trained).store, trained.name, SHARDS)
+    ends = [reader.watermarks(trained.topics.redo, partition)[1] for partition in range(PARTITIONS)]
+
+    def is_there() -> bool:
+        vectors = [store.read_vector(shard) for shard in range(SHARDS)]
+        items = [unpack_vector(vector, PARTITIONS) for vector in vectors if vector]
+        heads = [store.read_head(partition) for partition in range(PARTITIONS)]
+        return (
+            len(items) == SHARDS
+            and all(fence.offset + 1 == end for each in items for fence, end in zip(each, ends, strict=True))
+            and all(
+                (unpack_fence(head).nonce if head else 0) == at.nonce for head, at in zip(heads, items[0], strict=True)
+            )
+        )
+
+    await until(is_there, trained.logs)
+    reader.close()
+    store.close()
+
+
+def trim_all(trained: Trained) -> None:
+    """Let go of all of the redo topic."""
+    reader, admin = Reader(trained.cluster, f"{trained.name}-ends"), Admin(trained.cluster)
+    for partition in range(PARTITIONS):
+        admin.trim(trained.topics.redo, partition, reader.watermarks(trained.topics.redo, partition)[1])
+    reader.close()
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -251,7 +251,7 @@ class Model:
             "next": list(world.reached),
             "lag_messages": world.lag_messages(),
             "lag_s": world.lag_s(),
-            "stale": self._is_behind(world) or self._lookups[world].away,
+            "stale": self._is_behind(world) or self._is_away(world),
             "users_in_memory": world.people.size,
             "catalogue_bytes": world.shelf.nbytes,
             "users_bytes": world.people.nbytes,
@@ -261,11 +261,16 @@ class Model:
         """True if the items may be older than the log."""
         return self._rising is not None or world.lag_s() > self._plan.lag_max_s
 
+    def _is_away(self, world: World) -> bool:
+        """True if users cannot be read."""
+        lookups = self._lookups.get(world)
+        return lookups is None or lookups.away
+
     def _answer(
         self, world: World, wish: Wish, person: Person, items: answers.Items, source: str, reached: bool | None
     ) -> Answer:
         API_ANSWERS.labels(source).inc()
-        away = bool(wish.user_id) and self._lookups[world].away if world in self._lookups else True
+        away = bool(wish.user_id) and self._is_away(world)
         if source == "popular":
             known = "row_not_moved" if len(person.seen) or person.state != "cold" else "unknown_user"
             API_FALLBACKS.labels("no_session" if not wish.user_id else "store_away" if away else known).inc()
