@@ -10,7 +10,7 @@ import httpx
 from saros.adapters.kafka import Cluster, Sender
 from saros.api.app import App
 from saros.api.limits import Limits
-from saros.api.model_types import Answer, Wish
+from saros.api.plan import Answer, Wish
 from saros.api.server import Server, listening, new_server
 from saros.api.service import Service
 from tests.trainer.runs import await_until
@@ -116,4 +116,4 @@ def served(
         thread.join(WAIT_S)
         listener.close()
         assert not thread.is_alive()
-        assert failures == [None], "the model was loaded"
+        assert failures in ([], [None]), "the model was loaded"

@@ -1,1 +1,1 @@
-"""The HTTP service: events in, recommendations out."""
+"""Serving: what is between the log, the store and an answer, and the HTTP around it."""

@@ -22,13 +22,13 @@ from saros.api.service import Service
 class App(FastAPI):
     """FastAPI with the door around all that it does to a request."""
 
-    def __init__(self, service: Service, on_loaded: Callable[[BaseException | None], None]) -> None:
-        """`on_loaded` is called when the model is loaded, or cannot be and why."""
+    def __init__(self, service: Service, on_ready: Callable[[BaseException | None], None]) -> None:
+        """`on_ready` is called when the model is first ready, or cannot be loaded and why."""
         self._service, self._requests = service, Requests()
 
         @asynccontextmanager
         async def life(_: FastAPI) -> AsyncIterator[None]:
-            service.start(on_loaded)
+            service.start(on_ready)
             yield
             await service.close()
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from saros.api.replies import answer_object, items_of, to_json
 from saros.api.limits import WAIT_MS
-from saros.api.model_types import Wish
+from saros.api.plan import Wish
 from saros.api.problems import UNKNOWN_ITEM, ProblemError, invalid
 from saros.api.queries import decoded, read_query, tables_of, text_of
+from saros.api.replies import answer_object, items_of, to_json
 from saros.api.service import Service
 from saros.wire.columns import ID_MAX
 

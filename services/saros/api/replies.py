@@ -7,7 +7,7 @@ from itertools import count
 
 import orjson
 
-from saros.api.model_types import Answer
+from saros.api.plan import Answer
 
 # A process's own beginning and a number: unique like a random id, and made in no time.
 _PREFIX, _NUMBERS = secrets.token_hex(8), count(1)

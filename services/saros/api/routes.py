@@ -10,14 +10,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect
 
 from saros.api import openapi
-from saros.api.replies import answer_object, to_json
 from saros.api.bodies import JSON, LINES, PROTOBUF, BodyRoute, EventsRoute, media_type
 from saros.api.hot import bad_token
 from saros.api.ingest import read_json, read_lines, read_protobuf
 from saros.api.limits import WAIT_MS
 from saros.api.metrics import Requests, exposed
-from saros.api.model_types import Wish
+from saros.api.plan import Wish
 from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, invalid_all, response_of
+from saros.api.replies import answer_object, to_json
 from saros.api.schemas import (
     Accepted,
     ManyRecommendations,
@@ -145,7 +145,7 @@ def plain_router(service: Service, requests: Requests) -> APIRouter:
 
     @router.get("/readyz", response_model=Status, **openapi.READY)
     async def readyz() -> Response:
-        reasons = service.why_not_ready()
+        reasons = service.model.why_not_ready()
         if reasons:
             return response_of(ProblemError(NOT_READY, "; ".join(reasons), reasons=reasons))
         return _json({"status": "ready"})

@@ -1,31 +1,9 @@
-"""What a model is asked, what it answers, and what all of the HTTP side knows of it."""
+"""What the HTTP side knows of a model."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-
-class Wish(NamedTuple):
-    """One request for recommendations."""
-
-    user_id: str = ""  # empty: a guest
-    session: tuple[tuple[str, bool], ...] = ()  # (item id, clicked), in order
-    k: int = 10
-    exclude: tuple[str, ...] = ()
-    exclude_seen: bool = True
-    category: str = ""
-    token: str = ""  # "partition:offset,partition:offset"
-    wait_ms: int = 0
-
-
-class Answer(NamedTuple):
-    """What is recommended, and where it comes from."""
-
-    items: list[tuple[str, float]]  # item id, score; best first
-    source: str  # "model" | "session" | "popular"
-    user_state: str  # "cold" | "below" | "in_band" | "above"
-    model_time_ms: int
-    stale: bool
-    token_reached: bool | None
+from saros.api.plan import Answer, Wish
 
 
 class Recommender(Protocol):
