@@ -15,7 +15,6 @@ from urllib.parse import quote
 import pytest
 
 from saros.api.limits import Limits
-from saros.api.problems import KINDS
 from tests.api.double import ITEMS, Double, Served, served
 
 PROBLEM = "application/problem+json"
@@ -414,11 +413,3 @@ def test_what_is_no_http_is_400(api: Served, noise: bytes) -> None:
         answer = odd.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"urn:saros:problem:bad-request" in answer
-
-
-def test_the_documentation_lists_every_kind_of_error() -> None:
-    from pathlib import Path
-
-    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
-    for kind in KINDS:
-        assert f"| {kind.status} | `{kind.type}` |" in text
