@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 TOKEN_MAX = 32_768  # characters: a place in each of 1024 partitions
+K = 10  # items, where nobody says how many
 WAIT_MS = 1000  # where a token is given and no time
 
 

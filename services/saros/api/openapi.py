@@ -216,5 +216,6 @@ def document(app: FastAPI, limits: Limits) -> dict[str, Any]:
     content = paths["/metrics"]["get"]["responses"]["200"]["content"]
     content.clear()
     content["text/plain"] = {"schema": {"type": "string"}}
-    found["paths"] = dict(sorted(paths.items()))
+    # What callers want first, what operators want last.
+    found["paths"] = dict(sorted(paths.items(), key=lambda entry: (not entry[0].startswith("/v1/"), entry[0])))
     return found

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from saros.api.limits import TOKEN_MAX, WAIT_MS, Limits
+from saros.api.limits import TOKEN_MAX, WAIT_MS, K, Limits
 from saros.api.problems import invalid
 from saros.wire.columns import ID_MAX, SCENARIO_MAX
 from saros.wire.rare import CATEGORY_MAX
@@ -87,7 +87,7 @@ def tables_of(limits: Limits) -> Tables:
                      required=True)  # fmt: skip
     item = Parameter("item_id", _text(1, ID_MAX), None, id_schema, "Of which item; any UTF-8 of 1 to 256 bytes.",
                      "alien", required=True)  # fmt: skip
-    k = Parameter("k", _whole(1, limits.k_max), min(10, limits.k_max),
+    k = Parameter("k", _whole(1, limits.k_max), min(K, limits.k_max),
                   {"type": "integer", "minimum": 1, "maximum": limits.k_max}, "How many items.", 5)  # fmt: skip
     exclude = Parameter(
         "exclude", _text(1, ID_MAX), (), {"type": "array", "items": id_schema, "maxItems": limits.exclude_max},

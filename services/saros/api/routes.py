@@ -13,7 +13,7 @@ from saros.api import openapi
 from saros.api.bodies import JSON, LINES, PROTOBUF, BodyRoute, EventsRoute, media_type
 from saros.api.hot import bad_token
 from saros.api.ingest import read_json, read_lines, read_protobuf
-from saros.api.limits import WAIT_MS
+from saros.api.limits import WAIT_MS, K
 from saros.api.metrics import Requests, exposed
 from saros.api.plan import Wish
 from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, invalid_all, response_of
@@ -74,7 +74,7 @@ def body_router(service: Service) -> APIRouter:
         users = body.users if body.users is not None else [body.user_id or ""]
         wish = Wish(
             session=_session_of(body.session),
-            k=body.k,
+            k=body.k or min(K, service.limits.k_max),
             exclude=tuple(body.exclude),
             exclude_seen=body.exclude_seen,
             category=body.category or "",

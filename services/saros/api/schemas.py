@@ -70,7 +70,7 @@ class RecommendBody(_Asked):
     )
 
     users: Annotated[list[Id] | None, Field(min_length=1, description="Many users; the answer has `results`.")] = None
-    k: Annotated[int, Field(ge=1, description="How many items.")] = 10
+    k: Annotated[int | None, Field(ge=1, description="How many items; 10 unless it is given.")] = None
     exclude: Annotated[list[Id], Field(description="Items to leave out.")] = []
     exclude_seen: Annotated[bool, Field(description="Leave out what the user clicked of late.")] = True
     category: Annotated[_Category | None, Field(description="Only items of this category.")] = None
