@@ -1,6 +1,7 @@
 """Kafka: the one place that imports its client."""
 
-from saros.adapters.kafka.admin import Admin, Topic
+from saros.adapters.kafka.admin import Admin, Copies, Topic
+from saros.adapters.kafka.checks import check_topic
 from saros.adapters.kafka.cluster import Cluster
 from saros.adapters.kafka.embedded import EMBEDDED_LIMITS, EMBEDDED_PARTITIONS, EmbeddedBroker
 from saros.adapters.kafka.reader import LostPlaceError, Place, Polled, Reader, Received
@@ -12,6 +13,7 @@ __all__ = [
     "EMBEDDED_PARTITIONS",
     "Admin",
     "Cluster",
+    "Copies",
     "EmbeddedBroker",
     "Headers",
     "LostPlaceError",
@@ -22,4 +24,5 @@ __all__ = [
     "Sender",
     "Topic",
     "Writer",
+    "check_topic",
 ]
