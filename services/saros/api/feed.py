@@ -22,6 +22,7 @@ from saros.adapters.shards import boot
 from saros.api.plan import ApiPlan
 from saros.api.world import Read, World
 from saros.core.items import Items
+from saros.core.warm import warm
 from saros.errors import BrokerError, RefusedError, SarosError
 from saros.redo.fence import FENCE_BYTES
 from saros.redo.genesis import Genesis, read_genesis, shards_of
@@ -87,6 +88,9 @@ class Feed:
 
     def _run(self) -> None:
         pause_s = _AGAIN_S
+        self._tell(self._listener.loading, "kernels are loaded")
+        for _ in warm():  # else the first query of each kind would wait for it
+            pass
         while not self._stop.is_set():
             begun_s = time.monotonic()
             try:

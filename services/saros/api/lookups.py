@@ -7,18 +7,20 @@ and once in a while a small one asks whether it is back.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from saros.adapters.redis import Address, Store, Users
-from saros.api.people import Person
+from saros.api.people import NOBODY, Person
 from saros.api.world import World
+from saros.core.ids import hash_texts
 from saros.core.jit import U64
 from saros.errors import SarosError
 from saros.redo.fence import Fence
-from saros.telemetry import API_STALE, API_STORE_ERRORS, API_USERS_READ, log
+from saros.telemetry import API_CACHE_HITS, API_STALE, API_STORE_ERRORS, API_USERS_READ, log
+from saros.wire.partitions import partitions_of
 
 _FLIGHTS = 3  # reads under way, so that a slow one does not stop all others
 _TIMEOUT_S = 0.5  # an answer is served without the store after that
@@ -54,7 +56,24 @@ class Lookups:
         if self._store is not None:
             self._store.close()
 
-    async def read(self, wanted: Mapping[int, set[int]]) -> dict[int, Person] | None:
+    async def find(self, ids: Sequence[str]) -> list[Person]:
+        """Return users: from memory, and all others with one read of the store, as far as it answers."""
+        world = self._world
+        keys, homes = hash_texts(world.hash_key, ids), partitions_of(ids, world.replica.genesis.partitions)
+        found = world.people.find(keys, homes)
+        missing = [k for k, person in enumerate(found) if person is None]
+        API_CACHE_HITS.inc(len(found) - len(missing))
+        if missing:
+            wanted: dict[int, set[int]] = {}
+            for k in missing:
+                wanted.setdefault(int(homes[k]), set()).add(int(keys[k]))
+            read = await self._wait(wanted)
+            near = world.people.nearest(keys, homes) if read is None else found
+            for k in missing:
+                found[k] = near[k] if read is None else read[int(keys[k])]
+        return [person or NOBODY for person in found]
+
+    async def _wait(self, wanted: Mapping[int, set[int]]) -> dict[int, Person] | None:
         """Return users by key, of each partition those that are wanted; None where the store does not answer."""
         if self.away:
             return None

@@ -11,20 +11,16 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-import numpy as np
-
 from saros.api import answers
 from saros.api.feed import Feed
 from saros.api.lookups import Lookups
 from saros.api.people import NOBODY, Person
 from saros.api.plan import Answer, ApiPlan, Wish, read_token
 from saros.api.world import Read, World
-from saros.core.ids import hash_texts
 from saros.errors import SarosError
 from saros.telemetry import (
     API_ANSWERS,
     API_BYTES,
-    API_CACHE_HITS,
     API_FALLBACKS,
     API_ITEMS,
     API_REDO_LAG,
@@ -33,7 +29,6 @@ from saros.telemetry import (
     API_STALE,
     log,
 )
-from saros.wire.partitions import partitions_of
 
 __all__ = ["Answer", "ApiPlan", "Model", "Wish"]
 
@@ -296,21 +291,9 @@ class Model:
         ids = [wish.user_id for wish in wishes if wish.user_id]
         if not ids:
             return [NOBODY] * len(wishes)
-        keys, homes = hash_texts(world.hash_key, ids), partitions_of(ids, world.replica.genesis.partitions)
-        found = world.people.find(keys, homes)
-        missing = np.flatnonzero([person is None for person in found])
-        API_CACHE_HITS.inc(len(found) - len(missing))
-        if len(missing):
-            wanted: dict[int, set[int]] = {}
-            for key, home in zip(keys[missing].tolist(), homes[missing].tolist(), strict=True):
-                wanted.setdefault(home, set()).add(key)
-            lookups = self._lookups.get(world)
-            read = await lookups.read(wanted) if lookups is not None else None
-            near = world.people.nearest(keys[missing], homes[missing]) if read is None else []
-            for place, k in enumerate(missing.tolist()):
-                found[k] = read[int(keys[k])] if read is not None else near[place] or NOBODY
-        each = iter(found)
-        return [(next(each) or NOBODY) if wish.user_id else NOBODY for wish in wishes]
+        lookups = self._lookups.get(world)
+        each = iter(await lookups.find(ids) if lookups is not None else [NOBODY] * len(ids))
+        return [next(each) if wish.user_id else NOBODY for wish in wishes]
 
 
 async def _give_way(begun_s: float) -> float:
