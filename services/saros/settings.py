@@ -379,7 +379,9 @@ class ApiSettings(_Concern):
     """API: where it listens, and what one request may ask for."""
 
     host: Annotated[
-        str, Field(description="Address that it listens at"), Allowed("an address of this machine, such as 127.0.0.1")
+        str,
+        Field(description="Address that it listens at"),
+        Allowed("'localhost' or an address of this machine, such as 127.0.0.1"),
     ] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port that it listens at; 0 = any free one")] = 8000
     allow_open: Annotated[

@@ -180,10 +180,14 @@ def test_a_message_that_is_not_taken_is_an_error(cluster: Cluster, made: str) ->
     writer = Writer(cluster)
     with pytest.raises(BrokerError, match="MSG_SIZE_TOO_LARGE"):
         writer.send(made, 0, b"x" * 2_000_000)
-    # At once, if the client has heard of the topic already.
-    with pytest.raises(BrokerError, match="UNKNOWN_PARTITION"):
+
+    def send_nowhere() -> None:
+        """It fails at once, if the client has heard of the topic already."""
         writer.send(made, 5, b"no such partition")
         writer.flush()
+
+    with pytest.raises(BrokerError, match="UNKNOWN_PARTITION"):
+        send_nowhere()
     writer.send(made, 0, b"good")
     writer.flush()
 

@@ -25,7 +25,8 @@ from saros.wire.partitions import partitions_of
 from saros.wire.rare import read_rare
 from saros.wire.v1.events_pb2 import Event, EventBatch
 from tests.api.double import Double, Served, served
-from tests.broker import Broker, UnavailableError, java
+from tests.broker import Broker, java
+from tests.servers import UnavailableError
 
 PARTITIONS = 3
 CLICK = {"kind": "click", "user": "ann", "item": "brazil"}
