@@ -18,6 +18,7 @@ from tests.trainer.runs import await_until
 TIME_MS = 1_700_000_000_250
 ITEMS = [f"item/{k}" for k in range(20)]
 WAIT_S = 30.0
+PROBLEM = "application/problem+json"
 LIMITS = Limits()
 
 
@@ -117,3 +118,14 @@ def served(
         listener.close()
         assert not thread.is_alive()
         assert failures in ([], [None]), "the model was loaded"
+
+
+def check_problem(answer: httpx.Response, status: int, name: str, where: str = "") -> None:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == PROBLEM
+    told = answer.json()
+    assert (told["type"], told["status"]) == (f"urn:saros:problem:{name}", status)
+    assert told["title"]
+    assert told["detail"]
+    if where:
+        assert where in [error["name"] for error in told["errors"]], told

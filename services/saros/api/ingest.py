@@ -15,7 +15,7 @@ import orjson
 from saros.adapters.kafka import Sender
 from saros.api.limits import Limits
 from saros.api.metrics import ACCEPTED, QUEUE_BYTES, QUEUE_MESSAGES, REJECTED, UNACKNOWLEDGED
-from saros.api.problems import KAFKA_AWAY, NOT_READY, QUEUE_FULL, TOO_LARGE, ProblemError, invalid
+from saros.api.problems import KAFKA_AWAY, NOT_READY, QUEUE_FULL, TOO_LARGE, ProblemError, invalid, invalid_all
 from saros.core.events import TICK
 from saros.core.ids import derive_key, joined
 from saros.errors import BrokerError, LimitError
@@ -155,6 +155,8 @@ class Ingest:
             self._check(first, events[first : first + _SLICE], good, rejected)
         for reason, count in Counter(one.reason for one in rejected).items():
             REJECTED.labels(reason).inc(count)
+        if rejected and not good:
+            raise _nothing_good(rejected)
         token = await self._send(_parcels(good, partitions), rejected)
         ACCEPTED.inc(len(good))
         return Receipt(len(good), rejected, token)
@@ -215,6 +217,13 @@ class Ingest:
                 token=token,
             )
         return token
+
+
+def _nothing_good(rejected: Sequence[Rejected]) -> ProblemError:
+    """Return the error of a request in which every event is bad."""
+    error = invalid_all([{"in": "body", "name": str(one.place), "detail": one.detail} for one in rejected])
+    error.more |= {"accepted": 0, "rejected": [one.told() for one in rejected]}
+    return error
 
 
 def _bytes_of(event: object) -> bytes:

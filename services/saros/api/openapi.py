@@ -109,8 +109,8 @@ _EVENTS_BODY = {
 
 EVENTS = _route(
     "events", "Send events",
-    "Returns when Kafka has acknowledged all good ones. Bad ones are refused one by one, with the reason. An event "
-    "that is sent again needs the same `event_id`, or it counts twice.",
+    "Returns when Kafka has acknowledged all good ones. Bad ones are refused one by one, with the reason; where all "
+    "are bad it is 422. An event that is sent again needs the same `event_id`, or it counts twice.",
     *_BODY, p.QUEUE_FULL, p.OVERLOADED, p.NOT_READY, p.KAFKA_AWAY,
     openapi_extra={"requestBody": _EVENTS_BODY, **_example("202", {
         "accepted": 2, "rejected": [{"index": 1, "reason": "id_missing", "detail": "no user"}], "token": "2:1041",

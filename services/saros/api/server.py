@@ -1,6 +1,7 @@
 """The HTTP server: uvicorn on uvloop and httptools, with a limit on headers and an end that is in order."""
 
 import gc
+import logging
 import signal
 import socket
 from types import FrameType
@@ -132,9 +133,18 @@ def new_server(app: Any, header_max_bytes: int) -> Server:
     )
 
 
+def _log_as_we_do() -> None:
+    """Let uvicorn's errors be lines like ours. Its warnings are about what strangers send: there is no end of them."""
+    theirs = logging.getLogger("uvicorn.error")
+    theirs.handlers[:] = logging.getLogger("saros").handlers
+    theirs.propagate = False
+    theirs.setLevel(logging.ERROR)
+
+
 def serve(server: Server, listener: socket.socket) -> None:
     """Serve until a signal comes; then finish what is in work, and return."""
     host, port = listener.getsockname()[:2]
+    _log_as_we_do()
     log("api is listening", host=host, port=port)
     # uvicorn raises the signal again when it is done; that it was sent is no failure.
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
