@@ -181,13 +181,12 @@ def test_a_message_that_is_not_taken_is_an_error(cluster: Cluster, made: str) ->
     with pytest.raises(BrokerError, match="MSG_SIZE_TOO_LARGE"):
         writer.send(made, 0, b"x" * 2_000_000)
 
-    def send_nowhere() -> None:
-        """It fails at once, if the client has heard of the topic already."""
-        writer.send(made, 5, b"no such partition")
+    def send_astray() -> None:
+        writer.send(made, 5, b"no such partition")  # is refused at once, if the client has heard of the topic already
         writer.flush()
 
     with pytest.raises(BrokerError, match="UNKNOWN_PARTITION"):
-        send_nowhere()
+        send_astray()
     writer.send(made, 0, b"good")
     writer.flush()
 

@@ -29,7 +29,9 @@ def end(model: Model, trainers: list[subprocess.Popen[bytes]]) -> None:
     for trainer in left:
         trainer.send_signal(signal.SIGTERM)
     for trainer in left:
-        assert trainer.wait(30) in (0, 1), model.logs()
+        code = trainer.wait(30)
+        # A signal meets whoever is just giving up without its handlers.
+        assert code in (0, 1) or (code == -signal.SIGTERM and "\nsaros: the store" in model.logs()), model.logs()
 
 
 def test_the_store_forgets_what_it_acknowledged(
