@@ -18,8 +18,16 @@ def _warm() -> None:
 
 
 @pytest.fixture
-def trained(real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path) -> Model:
-    return Model(model_name, real_broker.address, store_server.url, tmp_path)
+def served_from(request: pytest.FixtureRequest) -> StoreServer:
+    """The store of a test's model: one server, unless the test names another fixture."""
+    found = request.getfixturevalue(getattr(request, "param", "store_server"))
+    assert isinstance(found, StoreServer)
+    return found
+
+
+@pytest.fixture
+def trained(real_broker: Broker, served_from: StoreServer, model_name: str, tmp_path: Path) -> Model:
+    return Model(model_name, real_broker.address, served_from.url, tmp_path)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from saros.core.items import Items
 from saros.core.topk import top_k
 from saros.redo.replica import Replica
 from saros.telemetry import API_BOOTS
+from saros.wire.v1 import redo_pb2 as pb
 from tests.api.runs import PATIENCE_S, Sender, reached, run, serving, trim_all, until, written
 from tests.broker import Broker
 from tests.store import connect
@@ -147,7 +148,7 @@ def test_what_the_store_has_not_got_is_served_from_memory(trained: Model, own_st
                 # The server's own process: what was started is a shell that guards it.
                 os.killpg(own_store._process.pid, signal.SIGSTOP)
                 try:
-                    sender.show("zoe", before.items[0][0], "left/0")
+                    sender.show("zoe", before.items[0][0], "passed/over")
                     token = sender.click("zoe", before.items[0][0])
                     (lagging,) = await model.recommend([Wish("zoe", k=50, token=token, wait_ms=9000)])
                     assert lagging.token_reached, "the log does not wait for the store"
@@ -236,6 +237,32 @@ def stopped() -> Iterator[None]:
             yield
     finally:
         go_on.set()
+
+
+def test_a_record_that_cannot_be_folded_is_not_folded_in_part(trained: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        sender = Sender(trained)
+        sender.learn("ann", 3)
+        with running([trained.trainer()]):
+            async with serving(trained) as model:
+                await reached(model, trained)
+                broken, told = model._world, Replica.told
+
+                def fail(replica: Replica, record: pb.Record) -> dict[int, bytes]:
+                    monkeypatch.setattr(Replica, "told", told)
+                    raise ValueError("damaged")
+
+                monkeypatch.setattr(Replica, "told", fail)
+                token = sender.learn("ann", 1)
+                await until(lambda: model._world is not broken, lambda: str(model.why_not_ready()))
+                assert broken is not None
+                assert broken.broken
+                (answer,) = await model.recommend([Wish("ann", token=token, wait_ms=9000)])
+                assert (answer.token_reached, answer.stale) == (True, False)
+                assert model._world is not None
+                assert rows_of(model._world.replica.items) == rows_of(replayed(trained).items)
+
+    run(work())
 
 
 def test_without_a_log_it_is_alive_and_says_why(trained: Model) -> None:

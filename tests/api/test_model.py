@@ -17,6 +17,7 @@ def ids(items: list[tuple[str, float]]) -> list[str]:
     return [item for item, _ in items]
 
 
+@pytest.mark.parametrize("served_from", ["store_server", "store_cluster"], indirect=True)
 def test_a_click_changes_the_next_answer(live: Model, sender: Sender) -> None:
     async def work() -> None:
         token = sender.learn("bob", 3)
@@ -29,7 +30,7 @@ def test_a_click_changes_the_next_answer(live: Model, sender: Sender) -> None:
             assert not {"bob/0", "bob/1", "bob/2"} & set(ids(before.items))
             assert "bob/0" in ids(cold.items)
             best = before.items[0][0]
-            sender.show("bob", best, "left/0")
+            sender.show("bob", best, "passed/over")
             token = sender.click("bob", best)
             (after,) = await model.recommend([Wish("bob", token=token, wait_ms=9000)])
             assert after.token_reached
@@ -99,6 +100,7 @@ def test_what_is_told_of_items_is_kept_over_a_boot(live: Model, sender: Sender) 
         assert "left/0" not in await asked(model), "hidden"
         assert "left/1" not in await asked(model), "expired"
         assert "right/0" not in await asked(model), "deleted"
+        assert "ghost" not in await asked(model), "deleted before anybody had clicked it"
         assert sorted(await asked(model, "red")) == ["new/item", "right/1"]
         assert await asked(model, "blue/no such") == []
         assert ids(model.similar("right/1", 10, (), "red") or []) == ["new/item"]
@@ -107,6 +109,14 @@ def test_what_is_told_of_items_is_kept_over_a_boot(live: Model, sender: Sender) 
 
     async def work() -> None:
         sender.learn("bob", 3)
+        async with serving(live) as early:
+            token = sender.send(upsert("ghost", "red", deleted=True))
+            await early.recommend([Wish(token=token, wait_ms=9000)])
+            sender.show("bob", "ghost", "left/2")
+            sender.click("bob", "ghost")
+            await reached(early, live)
+            assert "ghost" not in await asked(early)
+            assert early.similar("ghost", 10) is not None, "it has a row"
         sender.send(upsert("left/0", hidden=True))
         sender.send(upsert("left/1", "blue", expires_at_ms=1000))
         sender.send(upsert("right/0", deleted=True))

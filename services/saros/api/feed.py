@@ -102,9 +102,9 @@ class Feed:
                 why = f"the log or the store is damaged: {error}"
                 log("feed was interrupted", logging.ERROR, error=why)
             self._tell(self._listener.loading, why)
-            lasted = time.monotonic() - begun_s > _AGAIN_MOST_S
+            lasted = time.monotonic() - begun_s > pause_s
             pause_s = _AGAIN_S if lasted or why == NO_GENESIS else min(2 * pause_s, _AGAIN_MOST_S)
-            self._stop.wait(0.0 if not why else pause_s)
+            self._stop.wait(0.0 if lasted and not why else pause_s)
 
     def _follow_once(self) -> str:
         """Boot and follow the log until it is another one; return why it could not be, empty: boot again at once."""

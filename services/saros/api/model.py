@@ -36,6 +36,7 @@ _SLICE_S = 0.0005  # pieces of work are shorter than this: a slice stays below a
 _IDLE_S = 0.2
 _OBSERVE_S = 1.0
 _PARTITIONS_MAX = 1024
+_ANSWERS = {source: API_ANSWERS.labels(source) for source in ("model", "session", "popular")}
 
 
 class Model:
@@ -55,7 +56,7 @@ class Model:
     # --- its life ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to boot in the background."""
+        """Begin to boot in the background, and return at once."""
         loop = asyncio.get_running_loop()
         self._loading = "starting"
         self._moved: asyncio.Future[None] = loop.create_future()
@@ -148,7 +149,7 @@ class Model:
                     continue
 
     async def _fold_all(self, world: World, messages: list[Read]) -> None:
-        if world is not self._world and world is not self._rising:
+        if world.broken or (world is not self._world and world is not self._rising):
             return
         begun_s = time.perf_counter()
         try:
@@ -160,6 +161,7 @@ class Model:
         except (SarosError, ValueError) as error:
             # What was folded of it cannot be taken back: this world stays as it is until another one has caught up.
             log("record could not be folded", logging.ERROR, error=str(error))
+            world.broken = True
             self._feed.boot_again()
         self._promote(world)
         await self._tend()
@@ -254,7 +256,7 @@ class Model:
 
     def _is_behind(self, world: World) -> bool:
         """True if the items may be older than the log."""
-        return self._rising is not None or world.lag_s() > self._plan.lag_max_s
+        return self._rising is not None or world.broken or world.lag_s() > self._plan.lag_max_s
 
     def _is_away(self, world: World) -> bool:
         """True if users cannot be read."""
@@ -264,7 +266,7 @@ class Model:
     def _answer(
         self, world: World, wish: Wish, person: Person, items: answers.Items, source: str, reached: bool | None
     ) -> Answer:
-        API_ANSWERS.labels(source).inc()
+        _ANSWERS[source].inc()
         away = bool(wish.user_id) and self._is_away(world)
         if source == "popular":
             known = "row_not_moved" if len(person.seen) or person.state != "cold" else "unknown_user"

@@ -156,7 +156,7 @@ class People:
         late = stale or offset < self.fences[partition]
         self.meet(partition, offset)
         read = self._read(offset, values)
-        found = {}
+        found, kept = {}, []
         for k, (key, slot) in enumerate(zip(keys.tolist(), self._table.find(keys).tolist(), strict=True)):
             known = self._arrays.known[slot] if slot >= 0 else NOTHING
             if known != NOTHING and self._arrays.at[slot] > offset:
@@ -165,10 +165,20 @@ class People:
                 found[key] = self._person(self._arrays, slot, partition, late and known == STATE)
             else:
                 found[key] = self._person(read, k, partition, stale)
-                slot = -1 if late else int(self._intern(keys[k : k + 1])[0])
-                if slot >= 0:
-                    copy_columns((column[slot : slot + 1] for column in self._arrays), _one(read, k))
+                kept.append(k)
+        if not late:
+            self._keep(keys[kept], kept, read)
         return found
+
+    def _keep(self, keys: U64, which: list[int], read: GlanceArrays) -> None:
+        """Keep users that were read, as far as there is room."""
+        slots = self._intern(keys)
+        there = np.flatnonzero(slots >= 0)
+        taken = np.array(which, np.int64)[there]
+        columns: tuple[NDArray[Any], ...] = self._arrays
+        sources: tuple[NDArray[Any], ...] = read
+        for column, source in zip(columns, sources, strict=True):
+            column[slots[there]] = source[taken]
 
     def _read(self, offset: int, values: Sequence[bytes | None]) -> GlanceArrays:
         """Return users out of the store's values."""
@@ -189,10 +199,6 @@ class People:
             blank(read, k, offset)
         read.known[:] = WHOLE
         return read
-
-
-def _one(users: GlanceArrays, k: int) -> Iterator[NDArray[Any]]:
-    return (column[k : k + 1] for column in users)
 
 
 def _column(data: bytes, dtype: type[np.generic]) -> NDArray[Any]:

@@ -26,6 +26,7 @@ from saros.wire.v1.events_pb2 import ItemUpsert
 
 _PRIORS, _RATES, _ROWS = 16_384, 16_384, 1024  # slots of a slice: about half a millisecond each
 _TOLD = 32  # upserts of a slice
+_DEADLINES = 1000  # that may be out of date
 _RATES_EVERY_S = 1.0
 _MASKS_MAX = 256  # categories that are asked for often enough to be kept as masks
 
@@ -43,17 +44,20 @@ class Shelf:
         self._key = replica.genesis.key()
         self._left = upserts_max
         self._hidden, self._expired, self._nameless = Mask(), Mask(), Mask()
+        self._told: set[int] = set()  # slots of which an upsert has told
         self._expires: dict[int, int] = {}
         self._deadlines: list[tuple[int, int]] = []
         self._categories: dict[int, tuple[str, ...]] = {}  # of each slot that has some
         self._members: dict[str, set[int]] = {}
         self._masks: dict[str, Mask] = {}
+        self._noted, self._changed = items.table.size, False
         for _ in self._take_in(replica.names.items()):
             pass
         slots = items.table.slots()
         for first in range(0, len(slots), _ROWS):
             self.catalogue.refresh(slots[first : first + _ROWS])
-        self._note(slots)
+        self._noted = 0
+        self._note()
         self._day = newest_day(items)
         self._rates, self._next_rates, self._filled = new_rates(self.catalogue), new_rates(self.catalogue), -1
         fill_rates(self.catalogue, self._rates, 0, len(self._rates), self._day, self._alpha)
@@ -71,17 +75,23 @@ class Shelf:
     def refresh(self, slots: I32, day: int) -> None:
         """Rows of these slots have changed, by blocks up to this day."""
         self.catalogue.refresh(slots)
-        self._note(slots)
+        self._note()
         self._day, self._changed = max(self._day, day), True
 
-    def _note(self, slots: I32) -> None:
-        """Take in slots that may be new."""
-        table = self.replica.items.table
+    def _note(self) -> None:
+        """Take in slots that are new. Of some an upsert has told before, and there was no place for them."""
+        table, names, first = self.replica.items.table, self.replica.names, self._noted
+        self._noted = table.size
         self._stamps.extend(table.keys, table.size)
-        names = self.replica.names
-        fresh = [slot for slot, key in zip(slots.tolist(), table.keys[slots].tolist(), strict=True) if key not in names]
-        if fresh:
-            self._nameless.put(fresh)
+        nameless = []
+        for slot, key in enumerate(table.keys[first : table.size].tolist(), first):
+            told = names.get(key)
+            if told is None:
+                nameless.append(slot)
+            elif is_upsert(told) and slot not in self._told:
+                self._upsert(key, read_item(told))
+        if nameless:
+            self._nameless.put(nameless)
 
     def tell(self, told: dict[int, bytes]) -> Iterator[None]:
         """Take what a record told of items, a slice at a time."""
@@ -95,6 +105,7 @@ class Shelf:
         for first in range(0, len(upserts), _TOLD):
             for key, value in upserts[first : first + _TOLD]:
                 self._upsert(key, read_item(value))
+            self._note()
             yield
 
     def _upsert(self, key: int, item: ItemUpsert) -> None:
@@ -107,14 +118,19 @@ class Shelf:
             self._left -= 1
             slot = int(items.intern(keys)[0])
             self.catalogue.refresh([slot])
-            self._stamps.extend(items.table.keys, items.table.size)
             self._changed = True
-        self._hidden.put([slot], item.hidden or item.deleted)
-        self._expired.put([slot], False)
-        self._expires.pop(slot, None)
+        withheld = item.hidden or item.deleted
+        if withheld or slot in self._told:
+            self._hidden.put([slot], withheld)
+            self._expired.put([slot], False)
+            self._expires.pop(slot, None)
+        self._told.add(slot)
         if item.expires_at_ms:
             self._expires[slot] = item.expires_at_ms
             heapq.heappush(self._deadlines, (item.expires_at_ms, slot))
+            if len(self._deadlines) > 2 * len(self._expires) + _DEADLINES:  # most of them were replaced
+                self._deadlines = [(deadline_ms, each) for each, deadline_ms in self._expires.items()]
+                heapq.heapify(self._deadlines)
         self._categorise(slot, tuple(dict.fromkeys(item.categories)))
 
     def _categorise(self, slot: int, categories: tuple[str, ...]) -> None:

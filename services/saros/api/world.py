@@ -21,6 +21,7 @@ from saros.wire.v1 import redo_pb2 as pb
 
 _BLOCKS = 64  # of a slice; a block has a dozen items, and each of them an entry that is made anew
 
+_NAMES = 512  # of a slice
 _LOOKS_S = 2.0  # the log's ends are looked at more often than this
 
 
@@ -51,6 +52,7 @@ class World:
         self._ends: list[int] = []
         self._behind_s = self._looked_s = time.monotonic()
         self._unreached = True
+        self.broken = False  # a record was folded in part: nothing more may be
 
     def begin(self, partition: int, fence: Fence, state: bytes) -> None:
         """Take where the store has a partition's users."""
@@ -64,15 +66,24 @@ class World:
             if record is None or found is None:
                 raise ValueError(f"the record at {offset} of redo partition {partition} is damaged")
             yield from self.people.absorb(partition, offset, record)
-            for blocks in self.replica.fold_slices(partition, offset, record, found, _BLOCKS):
+            for blocks in self.replica.fold_slices(partition, offset, found, _BLOCKS):
                 self.shelf.refresh(blocks.slots_of(), int(blocks.day.max(initial=0)))
                 yield
-            yield from self.shelf.tell(self.replica.told(record))
+            yield from self._tell(record)
             self.newest_ms = max(self.newest_ms, record.stats.newest_ms)
             if record.stats.oldest_ms and not self._unreached:
                 API_SERVABLE_SECONDS.observe(max(0.0, time.time() - record.stats.oldest_ms / 1000))
         self.reached[partition], self._at[partition] = self.replica.fences[partition].next, offset
         self._note_reached()
+
+    def _tell(self, record: pb.Record) -> Iterator[None]:
+        """Take what a record tells of items."""
+        told = list(self.replica.told(record).items())
+        for first in range(0, len(told), _NAMES):
+            some = dict(told[first : first + _NAMES])
+            self.replica.name(some)
+            yield from self.shelf.tell(some)
+            yield
 
     def looked(self, now_s: float, ends: list[int]) -> None:
         """Hear where the log ended a moment ago."""
@@ -88,7 +99,7 @@ class World:
     @property
     def caught_up(self) -> bool:
         """True if all is folded that the shards contained (rule 12), and the log was followed to an end it had."""
-        return bool(self._ends) and not self._unreached and self.replica.caught_up
+        return bool(self._ends) and not self._unreached and not self.broken and self.replica.caught_up
 
     def lag_s(self) -> float:
         """Return for how long there has been something in the log that is not folded, or nobody could look."""

@@ -76,17 +76,17 @@ class Replica:
         self.confirm(record, blocks)
         return blocks
 
-    def fold_slices(
-        self, partition: int, offset: int, record: pb.Record, found: Learned, size: int
-    ) -> Iterator[SignedBlocks]:
-        """`fold`, so many blocks at a time: yield them as they are folded. `found` are the record's blocks."""
+    def fold_slices(self, partition: int, offset: int, found: Learned, size: int) -> Iterator[SignedBlocks]:
+        """`fold`, so many blocks at a time: yield them as they are folded. `found` are the record's blocks.
+
+        What the record tells of items is left to whoever calls (`told`, `name`).
+        """
         blocks = self._new(partition, offset, found)
         for first in range(0, len(blocks.sign), size):
             piece = blocks.cut(first, first + size)
             fold_rows(self.items.arrays, piece, 1)
             fold_buckets(self.items.arrays, piece)
             yield piece
-        self.name(self.told(record))
 
     def _new(self, partition: int, offset: int, found: Learned) -> SignedBlocks:
         """Return blocks, as far as they are new to the table."""
