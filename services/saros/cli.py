@@ -26,6 +26,7 @@ from rich.text import Text
 
 import saros
 from saros import settings
+from saros.api import commands as api
 from saros.console import Json, complain, progress
 from saros.environment import Setting, describe
 from saros.errors import InputError, SarosError
@@ -98,6 +99,7 @@ def warm(as_json: Json = False) -> None:
     from saros.core.warm import warm as compile_core
     from saros.wire.coalesce import warm as compile_operations
     from saros.wire.decode import warm as compile_decoder
+    from saros.wire.split import warm as compile_split
 
     start, stages = time.perf_counter(), len(STAGES) + 1
     with progress("compiling kernels", total=stages) as done:
@@ -105,6 +107,7 @@ def warm(as_json: Json = False) -> None:
             done(1)
         compile_decoder()
         compile_operations()
+        compile_split()
         done(1)
     seconds, place = round(time.perf_counter() - start, 3), os.environ["NUMBA_CACHE_DIR"]
     if as_json:
@@ -117,6 +120,7 @@ app.add_typer(lab.app)
 app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app)
 app.add_typer(trainer.app)
+app.add_typer(api.app)
 
 
 def _print_json(lines: list[Setting]) -> None:

@@ -375,6 +375,52 @@ class TrainerSettings(_Concern):
     metrics_port: Annotated[int, Field(ge=0, le=65535, description="Port of /metrics; 0 = none")] = 0
 
 
+class ApiSettings(_Concern):
+    """API: where it listens, and what one request may ask for."""
+
+    host: Annotated[
+        str,
+        Field(description="Address that it listens at"),
+        Allowed("'localhost' or an address of this machine, such as 127.0.0.1"),
+    ] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="Port that it listens at; 0 = any free one")] = 8000
+    allow_open: Annotated[
+        bool, Field(description="Listen where other machines reach it, though nobody is asked for a key")
+    ] = False
+    k_max: Annotated[int, Field(ge=1, le=10_000, description="Most items of an answer")] = 1000
+    exclude_max: Annotated[int, Field(ge=1, le=100_000, description="Most items that a request leaves out")] = 1000
+    users_max: Annotated[int, Field(ge=1, le=10_000, description="Most users of one request")] = 100
+    session_max: Annotated[int, Field(ge=1, le=10_000, description="Most events of a guest's session")] = 200
+    candidates_max: Annotated[int, Field(ge=1, le=100_000, description="Most candidates that are ranked")] = 1000
+    events_max: Annotated[int, Field(ge=1, le=100_000, description="Most events of one request")] = 1000
+    body_max_bytes: Annotated[int, Field(ge=1024, le=64 * 2**20, description="Most bytes of a request's body")] = 2**20
+    header_max_bytes: Annotated[
+        int, Field(ge=1024, le=2**20, description="Most bytes of a request's first line and headers")
+    ] = 32_768
+    body_timeout_s: Annotated[
+        float, Field(ge=0.1, le=600, description="Seconds that a request's body may take to come in")
+    ] = 10.0
+    concurrency_max: Annotated[
+        int, Field(ge=1, le=100_000, description="Most requests in work at once; more are sent away with 503")
+    ] = 512
+    wait_ms_max: Annotated[
+        int, Field(ge=0, le=60_000, description="Most milliseconds that a request may wait for its token")
+    ] = 10_000
+    ack_timeout_s: Annotated[
+        float, Field(ge=0.1, le=60, description="Seconds in which Kafka has to acknowledge events that were sent here")
+    ] = 5.0
+    queue_max_messages: Annotated[
+        int, Field(ge=1, le=100_000, description="Most messages that wait for Kafka; beyond, requests get 429")
+    ] = 10_000
+    queue_max_mb: Annotated[int, Field(ge=2, le=1000, description="Most megabytes that wait for Kafka")] = 64
+    lag_max_s: Annotated[
+        float, Field(ge=0.1, le=86_400, description="Seconds behind the model's log above which it is not ready")
+    ] = 30.0
+    cache_users: Annotated[
+        int, Field(ge=0, le=50_000_000, description="Users whose rows are kept in memory; 0 = none")
+    ] = 100_000
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Build it with `load`; the constructor itself reads no environment."""
 
@@ -387,6 +433,7 @@ class Settings(BaseSettings):
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
     trainer: TrainerSettings = TrainerSettings()
+    api: ApiSettings = ApiSettings()
 
     @model_validator(mode="after")
     def _held_blocks_are_released(self) -> Self:

@@ -607,3 +607,17 @@ def test_tls_with_certificates_of_both_sides(lone: EmbeddedStore, tmp_path: Path
             Store(wrong, "m", SHARDS)
     store.close()
     proxy.close()
+
+
+def test_users_of_many_partitions_come_with_their_fences(store: Store) -> None:
+    for partition in (1, 3, 7):
+        written = put(partition, b"user %d" % partition) + put(99, b"of %d" % partition)
+        assert store.flush(partition, b"", fence(partition) + b"state", written, 0) is None
+    asked = {1: u64(1, 99, 5), 7: u64(7), 2: u64(1), 3: u64()}
+    assert store.read_many(asked) == {
+        1: Users(fence(1), [b"user 1", b"of 1", None]),
+        7: Users(fence(7), [b"user 7"]),
+        2: Users(b"", [None]),
+        3: Users(fence(3), []),
+    }
+    assert store.read_many({}) == {}

@@ -81,6 +81,17 @@ class RedoLog:
         """Return the offset behind the last message."""
         return self._reader.watermarks(self._topic, partition)[1]
 
+    def is_trimmed(self, partition: int) -> bool:
+        """True if a partition has lost its first messages."""
+        return self._reader.watermarks(self._topic, partition)[0] > 0
+
+    def record_at(self, partition: int, offset: int) -> pb.Record | None:
+        """Return the record at an offset, or None where there is none, or none any more."""
+        for _, _, message in self._span(partition, offset, offset + 1, whole=True):
+            if message is not None and message.WhichOneof("kind") == "record":
+                return message.record
+        return None
+
     def check(self, partition: int, fence: Fence, what: str) -> None:
         """Refuse a place that this log does not have."""
         low, end = self._reader.watermarks(self._topic, partition)

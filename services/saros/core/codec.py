@@ -108,3 +108,13 @@ def unpack_partition(data: bytes, timeline: Timeline, state: GateState) -> None:
     state.bounds[:] = low, high
     state.day[:], state.total[:], state.users[:] = days, totals, 0
     state.users.reshape(-1)[bins["place"]] = bins["users"]
+
+
+def bounds_of(data: bytes) -> tuple[int, int]:
+    """Return b and B in force out of a partition's bytes."""
+    if len(data) < _PARTITION.size:
+        refuse("partition state", 0, BAD_LENGTH)
+    version, _, _, low, high = _PARTITION.unpack_from(data)
+    if version != VERSION:
+        refuse("partition state", 0, BAD_VERSION)
+    return low, high

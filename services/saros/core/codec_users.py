@@ -325,7 +325,7 @@ def _read_users(users: UserArrays, slots: I32, rules: SessionRules, buffer: U8, 
 
 
 @kernel
-def _first_fault(buffer: U8, starts: I64) -> tuple[int, int]:
+def first_fault(buffer: U8, starts: I64) -> tuple[int, int]:
     """Return (index, fault) of the first user that cannot be read, or (-1, GOOD)."""
     for k in range(starts.shape[0] - 1):
         fault = _user_fault(buffer, starts[k], starts[k + 1])
@@ -339,6 +339,6 @@ def unpack_users(
 ) -> None:
     """Reset the given slots and fill them from bytes; their rows start anew until the caller sets them."""
     buffer = pieces(data, starts, len(slots))
-    refuse("user state", *_first_fault(buffer, starts))
+    refuse("user state", *first_fault(buffer, starts))
     reset(users, slots, rows)
     _read_users(users, slots, rules, buffer, starts)

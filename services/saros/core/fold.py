@@ -31,6 +31,18 @@ class SignedBlocks(NamedTuple):
     slots: I32  # [m] item slots
     coefs: F32  # [m]
 
+    def cut(self, first: int, end: int) -> "SignedBlocks":
+        """Return the blocks [first, end)."""
+        return SignedBlocks._make([*(column[first:end] for column in self[:6]), self.slots, self.coefs])
+
+    def slots_of(self) -> I32:
+        """Return the slots of all signed blocks, each once; of blocks that stand one after another."""
+        if not len(self.start):
+            return self.slots[:0]
+        end = int(self.start[-1]) + int(self.negatives[-1]) + int(self.positives[-1])
+        slots: I32 = np.unique(self.slots[int(self.start[0]) : end])
+        return slots[slots >= 0]
+
 
 @merged_kernel
 def ask_for_items(items: ItemArrays, slots: I32, start: int, count: int) -> None:

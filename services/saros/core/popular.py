@@ -24,9 +24,11 @@ HALF_LIFE_DAYS = 3.0
 
 
 @kernel
-def _fill_rates(items: ItemArrays, size: int, day: int, weights: F64, p0: float, prior: float, rates: F32) -> None:
-    """Fill the rates of the first `size` slots; weights: float64[8] by age."""
-    for slot in range(size):
+def _fill_rates(
+    items: ItemArrays, first: int, end: int, day: int, weights: F64, p0: float, prior: float, rates: F32
+) -> None:
+    """Fill the rates of the slots [first, end); weights: float64[8] by age."""
+    for slot in range(first, end):
         clicked, shown = 0.0, 0.0
         for age in range(DAYS):
             place = (day - age) & (DAYS - 1)
@@ -59,14 +61,33 @@ def newest_day(items: Items) -> int:
     return int(items.arrays.bucket_day[: items.table.size].max(initial=0))
 
 
-def positive_rates(catalogue: Catalogue, day: int, prior: float, half_life_days: float = HALF_LIFE_DAYS) -> F32:
-    """Return the rate of each slot (float32[n], n as in the catalogue) at a day that no folded day lies beyond."""
+def new_rates(catalogue: Catalogue) -> F32:
+    """Return room for the rate of each slot (float32[n], n as in the catalogue)."""
+    return np.zeros(LANES * len(catalogue.arrays.known), np.float32)
+
+
+def fill_rates(
+    catalogue: Catalogue,
+    rates: F32,
+    first: int,
+    end: int,
+    day: int,
+    prior: float,
+    half_life_days: float = HALF_LIFE_DAYS,
+) -> bool:
+    """Fill the rates of the slots [first, end), at a day that no folded day lies beyond; True where none is left."""
     if not (math.isfinite(prior) and prior > 0 and half_life_days > 0):
         raise ValueError("the prior's weight and the half-life must be above 0")
     weights = np.array([0.5 ** (age / half_life_days) for age in range(DAYS)])
-    rates = np.zeros(LANES * len(catalogue.arrays.known), np.float32)
     size = min(catalogue.items.table.capacity, len(rates))
-    _fill_rates(catalogue.items.arrays, size, day, weights, catalogue.p0, prior, rates)
+    _fill_rates(catalogue.items.arrays, first, min(end, size), day, weights, catalogue.p0, prior, rates)
+    return end >= size
+
+
+def positive_rates(catalogue: Catalogue, day: int, prior: float, half_life_days: float = HALF_LIFE_DAYS) -> F32:
+    """Return the rate of each slot at a day that no folded day lies beyond."""
+    rates = new_rates(catalogue)
+    fill_rates(catalogue, rates, 0, len(rates), day, prior, half_life_days)
     return rates
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from saros.core import codec, codec_blocks, codec_items, codec_users, popular, ranking, topk
+from saros.core import codec, codec_blocks, codec_items, codec_users, glance, popular, ranking, topk
 from saros.core.catalogue import Catalogue
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, TICK, Events
 from saros.core.fold import fold, fold_rows
@@ -56,6 +56,10 @@ def warm() -> Iterator[str]:
     yield STAGES[3]
     state, starts = codec_users.pack_users(learner.users.arrays, users, learner.session_rules)
     learner.restore(users, state, starts, learner.users.arrays.rows[users])
+    seen = glance.glance_arrays(len(users), items.rules.dim, learner.session_rules)
+    flags, rows = np.full(len(users), glance.ROW, np.uint8), learner.users.arrays.rows[users]
+    glance.absorb(seen, np.arange(len(users), dtype=np.int32), flags, state, starts, rows, 0)
+    glance.blank(seen, 0, 0)
     blocks, offsets = codec_blocks.pack_blocks(batch.blocks, np.arange(1))
     codec_blocks.unpack_ledger(learner.ledger, int(users[0]), blocks, offsets)
     codec_blocks.unpack_blocks(blocks, offsets, items.rules.dim)
@@ -79,6 +83,9 @@ def _warm_topk(items: Items) -> None:
     catalogue.refresh(found)
     catalogue.rebuild(len(found))
     row = Guest(items, live_step()).row(items.table.keys[found], [True] * len(found))
+    stamps = glance.Stamps(items.limit)
+    stamps.extend(items.table.keys, len(found))
+    stamps.find(items.table.keys, np.zeros(1, np.uint32))
     topk.top_k(catalogue, row, 1, within=[mask])
     topk.similar(catalogue, 0, 1)
     topk.scores_of(catalogue, row, found)

@@ -16,17 +16,15 @@ from operator import itemgetter
 from reprlib import repr as short
 from typing import Any
 
-from saros.core.events import IMPRESSION, KINDS, POSITIVE, SLATE_MAX, TIME_MAX_MS
+from saros.core.events import IMPRESSION, KINDS, POSITIVE, SLATE_MAX
 from saros.errors import InputError
 from saros.wire.columns import ID_MAX
+from saros.wire.objects import time_ms_of
 
 # User, kind of an event or else the rating, time in milliseconds, items.
 Entry = tuple[str, float, int, Sequence[str]]
 Parser = Callable[[str], Entry | None]
 
-# Times from here on are milliseconds. No log is in doubt: as seconds this is the year 5138, as milliseconds it is 1973.
-# Microseconds of our days lie beyond the year 9999 and are refused.
-_MS_FROM = 1e11
 _SECONDS_DIGITS = 11  # whole seconds, as nearly all rating files have them, need no more and are read the short way
 # A line this short holds no id that is too long: a character has at most four bytes.
 _SHORT = ID_MAX // 4
@@ -58,7 +56,7 @@ def parse_event(text: str) -> Entry:
     # Compared by type, because a bool is an int to isinstance.
     if type(time) not in (int, float):
         raise ValueError(f"time {short(time)} is not a number")
-    return _id("user", _field(event, "user")), kind, _time_ms(time), [_id("item", item) for item in items]
+    return _id("user", _field(event, "user")), kind, time_ms_of(time), [_id("item", item) for item in items]
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -92,13 +90,6 @@ def _id(what: str, value: Any) -> str:
     if not 1 <= size <= ID_MAX:
         raise ValueError(f"{what} has {size} bytes, not 1 to {ID_MAX}")
     return text
-
-
-def _time_ms(time: float) -> int:
-    # Asked this way round, NaN is refused too.
-    if not 0 <= time <= TIME_MAX_MS:
-        raise ValueError(f"time {short(time)} is not within the years 1970 to 9999")
-    return round(time * 1000) if time < _MS_FROM else round(time)
 
 
 class RatingParser:
@@ -166,7 +157,7 @@ def _cells_parser(separator: str, width: int, columns: tuple[int, ...]) -> Calla
         elif len(time) <= _SECONDS_DIGITS and time.isdecimal():
             time_ms = int(time) * 1000
         else:
-            time_ms = _time_ms(_number("time", time))
+            time_ms = time_ms_of(_number("time", time))
         return user, rating_of(rating), time_ms, (item,)
 
     return parse

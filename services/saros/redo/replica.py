@@ -8,17 +8,21 @@ Where it was booted from a store, shards were read at different times, each with
 vector). A record is folded into the rows of a shard only if it lies above that shard's vector (rule 7).
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from saros.core.events import DAY_MS
 from saros.core.fold import SignedBlocks, fold_buckets, fold_rows
+from saros.core.ids import hash_texts
 from saros.core.items import Items
 from saros.core.jit import I32, I64, U64
 from saros.errors import LimitError, RefusedError
 from saros.redo.fence import Fence
 from saros.redo.genesis import WRONG_LOG, Genesis
 from saros.redo.record import Learned, judged, learned
+from saros.wire.item import is_upsert, pack_upsert
 from saros.wire.v1 import redo_pb2 as pb
 
 
@@ -67,11 +71,26 @@ class Replica:
 
     def fold(self, partition: int, offset: int, record: pb.Record) -> SignedBlocks:
         """Fold a record that counts; return its blocks, as far as they were new to the table."""
-        found = learned(record, self.genesis.rows.dim)
-        blocks = self.signed(found, self._above(partition, offset, found.blocks.items))
+        blocks = self._new(partition, offset, learned(record, self.genesis.rows.dim))
         fold_rows(self.items.arrays, blocks, 1)
         self.confirm(record, blocks)
         return blocks
+
+    def fold_slices(self, partition: int, offset: int, found: Learned, size: int) -> Iterator[SignedBlocks]:
+        """`fold`, so many blocks at a time: yield them as they are folded. `found` are the record's blocks.
+
+        What the record tells of items is left to whoever calls (`told`, `name`).
+        """
+        blocks = self._new(partition, offset, found)
+        for first in range(0, len(blocks.sign), size):
+            piece = blocks.cut(first, first + size)
+            fold_rows(self.items.arrays, piece, 1)
+            fold_buckets(self.items.arrays, piece)
+            yield piece
+
+    def _new(self, partition: int, offset: int, found: Learned) -> SignedBlocks:
+        """Return blocks, as far as they are new to the table."""
+        return self.signed(found, self._above(partition, offset, found.blocks.items))
 
     def signed(self, found: Learned, above: I64 | None = None) -> SignedBlocks:
         """Return blocks as a fold takes them, their items in slots; of `above` only these items, if given."""
@@ -97,14 +116,31 @@ class Replica:
     def confirm(self, record: pb.Record, blocks: SignedBlocks) -> None:
         """Fold what belongs to records that count only: the daily buckets, and the texts of items."""
         fold_buckets(self.items.arrays, blocks)
-        if record.names.key:
-            keys = np.frombuffer(bytearray(record.names.key), np.uint64)
-            self.name(dict(zip(keys.tolist(), record.names.text, strict=True)))
+        self.name(self.told(record))
 
-    def name(self, texts: dict[int, bytes]) -> None:
-        """Take the texts of items."""
-        self.names |= texts
-        slots = self.items.table.find(np.fromiter(texts, np.uint64, len(texts)))
+    def told(self, record: pb.Record) -> dict[int, bytes]:
+        """Return what a record says of items, by key: texts, and upserts, which hold the text too.
+
+        The last upsert of an item stays, whatever text comes behind it: all upserts of an item stand in one partition,
+        so every reader ends with the same one.
+        """
+        if not record.names.key and not record.upserts:
+            return {}
+        keys = np.frombuffer(bytearray(record.names.key), np.uint64).tolist()
+        told = {
+            key: text
+            for key, text in zip(keys, record.names.text, strict=True)
+            if not is_upsert(self.names.get(key, b""))
+        }
+        upserts = hash_texts(self.genesis.key(), [upsert.item_id for upsert in record.upserts]).tolist()
+        return told | dict(zip(upserts, map(pack_upsert, record.upserts), strict=True))
+
+    def name(self, told: dict[int, bytes]) -> None:
+        """Take what is told of items: see `saros.wire.item`."""
+        if not told:
+            return
+        self.names |= told
+        slots = self.items.table.find(np.fromiter(told, np.uint64, len(told)))
         self._grow()
         self._named[slots[slots >= 0]] = True
 

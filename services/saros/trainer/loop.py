@@ -140,7 +140,7 @@ class Trainer:
         counts = self._replica.judge(partition, offset, record)
         if counts:
             assert record is not None
-            names = dict(zip(np.frombuffer(record.names.key, np.uint64).tolist(), record.names.text, strict=True))
+            told = self._replica.told(record)
             if own:
                 assert share is not None
                 flight = share.accept(self._replica.fences[partition])  # by nonce, not by range (rule 3)
@@ -157,7 +157,7 @@ class Trainer:
                     share.users.append(self._replica.fences[partition], record)
                     self._stale.add(partition)  # rule 20
                     FOREIGN.inc()
-            self._shards.mark(blocks, names)
+            self._shards.mark(blocks, told)
         elif own:
             REJECTED.inc()
             self._stale.add(partition)

@@ -15,31 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saros.adapters.redis import Store
-from saros.adapters.redo import RedoLog
-from saros.core.codec_items import pack_items, unpack_items
+from saros.core.codec_items import pack_items
 from saros.core.fold import SignedBlocks, fold_rows
 from saros.core.jit import I32, U8, U64
-from saros.redo.fence import Fence, pack_vector, unpack_vector
+from saros.redo.fence import pack_vector, unpack_vector
 from saros.redo.replica import Replica
 from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
 from saros.trainer.points import reach
-
-
-def boot(store: Store, redo: RedoLog, replica: Replica) -> list[bytes]:
-    """Fill an empty replica from the store and let it begin there; return the vectors that were read (7, 40)."""
-    genesis, vectors, stored = replica.genesis, list[list[Fence]](), list[bytes]()
-    for number in range(genesis.shards):
-        shard = store.read_shard(number)
-        stored.append(shard.vector)
-        vectors.append(genesis.found(shard.vector, genesis.starts(), f"shard {number} of the store"))
-        if len(shard.keys):
-            unpack_items(replica.items, shard.keys, shard.values)
-        replica.name(shard.names)
-    for partition in range(genesis.partitions):
-        for number, vector in enumerate(vectors):
-            redo.check(partition, vector[partition], f"shard {number} of the store")
-    replica.boot(vectors)
-    return stored
 
 
 class _Swap(NamedTuple):
@@ -74,11 +56,11 @@ class ShardWriter:
         self._names: dict[int, dict[int, bytes]] = {}
         self._writing: _Write | None = None
 
-    def mark(self, blocks: SignedBlocks, names: dict[int, bytes]) -> None:
-        """Note what a record that counts has changed."""
+    def mark(self, blocks: SignedBlocks, told: dict[int, bytes]) -> None:
+        """Note what a record that counts has changed, and what it told of items."""
         self._grow()
         self._dirty[blocks.slots[blocks.slots >= 0]] = True
-        for key, text in names.items():
+        for key, text in told.items():
             self._names.setdefault(key % self._replica.genesis.shards, {})[key] = text
 
     def _grow(self) -> None:

@@ -17,6 +17,7 @@ from saros.adapters.names import DEAD_SETTINGS, EVENTS_SETTINGS, REDO_SETTINGS, 
 from saros.adapters.places import check_same
 from saros.adapters.redis import Store, check_server
 from saros.adapters.redo import RedoLog
+from saros.adapters.shards import boot
 from saros.core.gate import SESSION
 from saros.core.items import Items
 from saros.errors import InputError, RefusedError
@@ -25,7 +26,7 @@ from saros.redo.replica import Replica
 from saros.telemetry import log
 from saros.trainer.loop import Trainer
 from saros.trainer.plan import Plan, group_of, new_learner
-from saros.trainer.shards import ShardWriter, boot
+from saros.trainer.shards import ShardWriter
 from saros.wire.decode import Decoder
 
 _GC_IDLE_S = 10.0

@@ -5,6 +5,7 @@ from saros.adapters.kafka.checks import check_topic
 from saros.adapters.kafka.cluster import Cluster
 from saros.adapters.kafka.embedded import EMBEDDED_LIMITS, EMBEDDED_PARTITIONS, EmbeddedBroker
 from saros.adapters.kafka.reader import LostPlaceError, Place, Polled, Reader, Received
+from saros.adapters.kafka.sender import Sender
 from saros.adapters.kafka.writer import Headers, Writer
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Polled",
     "Reader",
     "Received",
+    "Sender",
     "Topic",
     "Writer",
     "check_topic",

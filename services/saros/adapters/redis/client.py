@@ -7,7 +7,7 @@ Passwords stand in the address only, and no error repeats them.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -143,6 +143,16 @@ class Client:
                 return list(pipe.execute())
 
         return self._run(do)
+
+    def transactions(self, groups: Sequence[Sequence[tuple[Any, ...]]]) -> list[list[Any]]:
+        """Return the answers to groups of commands, each of one slot and carried out as one.
+
+        One server does all of them in one round trip; a cluster has a round trip for each group.
+        """
+        if self._is_cluster:
+            return [self.transaction(*group) for group in groups]
+        answers = iter(self.transaction(*(command for group in groups for command in group)))
+        return [[next(answers) for _ in group] for group in groups]
 
     def scan(self, pattern: bytes, key: bytes | None = None) -> Iterator[list[bytes]]:
         """Yield the keys that match in chunks: those of all servers, or of the one that has `key`."""

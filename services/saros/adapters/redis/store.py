@@ -132,6 +132,18 @@ class Store:
         fence, *values = self._client.transaction(self._fence(partition), *([("MGET", *names)] if names else []))
         return Users(self._met(self.keys.shard_of(partition), fence), values[0] if values else [])
 
+    def read_many(self, wanted: Mapping[int, U64]) -> dict[int, Users]:
+        """Return users of several partitions, those of each with their fence."""
+        names = [with_keys(self.keys.users(partition), keys) for partition, keys in wanted.items()]
+        groups = [
+            [self._fence(partition), *([("MGET", *of)] if of else [])]
+            for partition, of in zip(wanted, names, strict=True)
+        ]
+        return {
+            partition: Users(self._met(self.keys.shard_of(partition), fence), values[0] if values else [])
+            for partition, (fence, *values) in zip(wanted, self._client.transactions(groups), strict=True)
+        }
+
     def read_ledgers(self, partition: int, keys: U64) -> Ledgers:
         """Return ledgers of a partition with their fence (rule 25)."""
         names = with_keys(self.keys.ledgers(partition), keys)

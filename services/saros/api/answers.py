@@ -1,0 +1,118 @@
+"""Answers: from a wish, a user and the items as they are now to a list.
+
+Where an answer comes from: the user's row if it has moved ("model"); else the clicks of the session that came with the
+wish ("session"); else what is popular. A user is "cold" until it has closed a block.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from saros.api.people import Person
+from saros.api.plan import Wish
+from saros.api.world import World
+from saros.core import topk
+from saros.core.catalogue import logit
+from saros.core.guest import EVENTS_MAX
+from saros.core.jit import F32, I32
+from saros.core.masks import combine
+from saros.core.popular import popular as popular_items
+from saros.core.tiles import TILE_BITS
+
+Items = list[tuple[str, float]]
+
+
+def row_of(world: World, wish: Wish, person: Person) -> tuple[F32 | None, str]:
+    """Return the row that items are scored with, and where it came from; none: what is popular has to do."""
+    if person.row is not None:
+        return person.row, "model"
+    session = wish.session[-EVENTS_MAX:]
+    if any(clicked for _, clicked in session):
+        keys = world.shelf.keys_of(item for item, _ in session)
+        return world.guest.row(keys, [clicked for _, clicked in session]), "session"
+    return None, "popular"
+
+
+def excluded(world: World, wish: Wish, person: Person) -> I32:
+    """Return the slots that a wish does not want."""
+    shelf = world.shelf
+    slots = [shelf.slots_of(wish.exclude)] if wish.exclude else []
+    if wish.exclude_seen:
+        clicked = [item for item, clicked in wish.session if clicked]
+        slots += [shelf.slots_of(clicked)] if clicked else []
+        slots += [shelf.seen(person.seen)] if len(person.seen) else []
+    found: I32 = np.concatenate(slots) if slots else np.zeros(0, np.int32)
+    return found[found >= 0]
+
+
+def best(world: World, wish: Wish, person: Person) -> tuple[Items, str]:
+    """Return the best items for a wish, and where they came from."""
+    shelf, (row, source) = world.shelf, row_of(world, wish, person)
+    within, without, exclude = shelf.category(wish.category), shelf.withheld(), excluded(world, wish, person)
+    if row is None:
+        found = popular_items(shelf.catalogue, shelf.rates, wish.k, within=within, without=without, exclude=exclude)
+    else:
+        found = topk.top_k(shelf.catalogue, row, wish.k, within=within, without=without, exclude=exclude)
+    return named(world, found), source
+
+
+def named(world: World, found: topk.Found) -> Items:
+    """Return what was found, with the ids of items."""
+    return list(zip(world.shelf.texts(found.slots), found.scores.tolist(), strict=True))
+
+
+def ranked(world: World, wish: Wish, person: Person, candidates: Sequence[str]) -> tuple[Items, str]:
+    """Return candidates in order, and what they were scored with.
+
+    Candidates that are hidden, expired, excluded or not of the category are left out. One that the catalogue does not
+    know has the prior of a new item and stands among the others by it; of its categories nothing is known.
+    """
+    shelf, (row, source) = world.shelf, row_of(world, wish, person)
+    ids = list(dict.fromkeys(candidates))
+    keys = shelf.keys_of(ids)
+    slots = shelf.replica.items.table.find(keys)
+    allowed = combine(
+        shelf.catalogue.arrays.known, shelf.category(wish.category), shelf.withheld(), excluded(world, wish, person)
+    )
+    inside = slots >= 0
+    inside[inside] = (allowed[slots[inside] >> TILE_BITS] >> (slots[inside] & 15).astype(np.uint16)) & 1 != 0
+    scores = np.full(len(ids), _new_item(world, row), np.float32)
+    if row is None:
+        known = inside & (slots < len(shelf.rates))
+        scores[known] = shelf.rates[slots[known]]
+    else:
+        scores[inside] = topk.scores_of(shelf.catalogue, row, slots[inside])
+    unwanted = set(wish.exclude)
+    unknown = np.array(
+        [slot < 0 and not wish.category and each not in unwanted for slot, each in zip(slots, ids, strict=True)],
+        np.bool_,
+    )
+    kept = np.flatnonzero(inside | unknown)
+    order = kept[np.lexsort((keys[kept], -scores[kept]))][: wish.k]
+    return [(ids[k], float(scores[k])) for k in order.tolist()], source
+
+
+def _new_item(world: World, row: F32 | None) -> float:
+    """Return the score of an item that nobody has seen: its prior, or its rate where rates are compared."""
+    catalogue = world.shelf.catalogue
+    if row is None:
+        return catalogue.p0
+    return logit(catalogue.p0) if world.shelf.has_prior else 0.0
+
+
+def similar(world: World, item_id: str, k: int, exclude: Sequence[str], category: str) -> Items | None:
+    """Return the items most similar to another; None where that is not in the catalogue."""
+    shelf = world.shelf
+    slot = int(shelf.slots_of([item_id])[0])
+    if slot < 0:
+        return None
+    out = shelf.slots_of(exclude) if exclude else np.zeros(0, np.int32)
+    within, without = shelf.category(category), shelf.withheld()
+    return named(world, topk.similar(shelf.catalogue, slot, k, within=within, without=without, exclude=out[out >= 0]))
+
+
+def popular(world: World, k: int, category: str) -> Items:
+    """Return what is popular."""
+    shelf = world.shelf
+    within, without = shelf.category(category), shelf.withheld()
+    return named(world, popular_items(shelf.catalogue, shelf.rates, k, within=within, without=without))

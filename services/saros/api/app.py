@@ -1,0 +1,83 @@
+"""The FastAPI app: its routes, its errors, and its life."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from saros.api import openapi
+from saros.api.door import Door
+from saros.api.hot import HotRoutes
+from saros.api.metrics import Requests
+from saros.api.problems import INTERNAL, ProblemError, answer_error, response_of, validation_problem
+from saros.api.routes import body_router, events_router, plain_router
+from saros.api.service import Service
+
+
+class App(FastAPI):
+    """FastAPI with the door around all that it does to a request."""
+
+    def __init__(self, service: Service, on_ready: Callable[[BaseException | None], None]) -> None:
+        """`on_ready` is called when the model is first ready, or cannot be loaded and why."""
+        self._service, self._requests = service, Requests()
+
+        @asynccontextmanager
+        async def life(_: FastAPI) -> AsyncIterator[None]:
+            service.start(on_ready)
+            yield
+            await service.close()
+
+        super().__init__(
+            lifespan=life,
+            openapi_url=None,  # served by a route of ours, and /docs by a page that needs nothing from elsewhere
+            redirect_slashes=False,
+            # What is measured is told on /metrics.
+            telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+            exception_handlers={
+                HTTPException: answer_error,
+                RequestValidationError: _answer_invalid,
+                Exception: _answer_defect,
+            },
+        )
+        self.state.limits = service.limits
+        self._routers = (events_router(service), body_router(service), plain_router(service, self._requests))
+        for router in self._routers:
+            self.include_router(router)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a request straight to the door; the framework's own way there is for what we have turned off."""
+        if scope["type"] == "http" and self.middleware_stack is not None:
+            scope["app"] = self
+            await self.middleware_stack(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return the framework's stack with the door before it: the hot routes need nothing of the stack."""
+        paths: dict[str, list[str]] = {}
+        for route in (route for router in self._routers for route in router.routes):
+            assert isinstance(route, APIRoute), route
+            paths.setdefault(route.path, []).extend(route.methods or ())
+        stack = super().build_middleware_stack()
+        hot = HotRoutes(self._service).all
+        return Door(stack, hot, paths, self._service.limits.concurrency_max, self._requests)
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi.document(self, self._service.limits)
+        return self.openapi_schema
+
+
+async def _answer_invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return response_of(validation_problem(list(error.errors())))
+
+
+async def _answer_defect(_: Request, error: Exception) -> Response:
+    return response_of(ProblemError(INTERNAL, "the log of the service says more"))

@@ -1,0 +1,115 @@
+"""The command `saros api`."""
+
+import ipaddress
+from typing import TYPE_CHECKING
+
+import typer
+
+import saros
+from saros.errors import InputError
+from saros.settings import Settings, load
+
+if TYPE_CHECKING:
+    from saros.api.limits import Limits
+    from saros.api.plan import ApiPlan
+
+app = typer.Typer()
+
+
+def plan_of(settings: Settings) -> "ApiPlan":
+    """Return what the settings tell the model side."""
+    from saros.api.plan import ApiPlan
+
+    for name, value in (("SAROS_KAFKA__BOOTSTRAP", settings.kafka.bootstrap), ("SAROS_REDIS__URL", settings.redis.url)):
+        if not value:
+            raise InputError(f"{name} is not set", "give an address")
+    return ApiPlan(
+        model=settings.model.name,
+        cluster=settings.kafka.cluster(),
+        store=settings.redis.address(),
+        items_max=settings.model.items_max,
+        lag_max_s=settings.api.lag_max_s,
+        cache_users=settings.api.cache_users,
+        step=settings.step.rules(),
+        session=settings.session.rules(),
+        gate=settings.gate.rules(),
+    )
+
+
+def limits_of(settings: Settings) -> "Limits":
+    """Return what the settings tell of requests."""
+    from saros.api.limits import Limits
+
+    return Limits._make(getattr(settings.api, name) for name in Limits._fields)
+
+
+def check_host(settings: Settings) -> bool:
+    """Return whether only this machine reaches the API; refuse to be open to others unless that is wanted."""
+    host = settings.api.host
+    try:
+        alone = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        raise InputError(f"SAROS_API__HOST={host} is no address", "give one such as 127.0.0.1, or localhost") from None
+    if not alone and not settings.api.allow_open:
+        raise InputError(
+            f"SAROS_API__HOST={host} can be reached from other machines, and nobody is asked for a key",
+            "keep 127.0.0.1 with a proxy before it that knows its callers, or set SAROS_API__ALLOW_OPEN=true",
+        )
+    return alone
+
+
+@app.command()
+def api() -> None:
+    """Serve recommendations and take events, over HTTP.
+
+    One process, which holds all items in memory and follows the model as it learns; start as many as you need. SIGTERM
+    finishes the requests in work; a second one ends at once. Its documentation is at /docs.
+
+    Example:
+
+      SAROS_KAFKA__BOOTSTRAP=localhost:9092 SAROS_REDIS__URL=redis://localhost:6379 saros api
+    """
+    settings = load()
+    plan, limits, alone = plan_of(settings), limits_of(settings), check_host(settings)
+    from saros.adapters.kafka import Sender
+    from saros.adapters.names import topics_of
+    from saros.api.app import App
+    from saros.api.model import Model
+    from saros.api.server import freeze, listening, new_server, serve
+    from saros.api.service import Service
+    from saros.core.warm import warm
+    from saros.telemetry import BUILD, log, log_to_stderr
+    from saros.wire.coalesce import warm as warm_operations
+    from saros.wire.decode import warm as warm_decoder
+    from saros.wire.split import warm as warm_split
+
+    log_to_stderr()
+    listener = listening(settings.api.host, settings.api.port)
+    for _ in warm():
+        pass
+    warm_decoder()
+    warm_operations()
+    warm_split()
+    BUILD.info({"version": saros.__version__, "model": plan.model})
+    sender = Sender(
+        plan.cluster,
+        ack_timeout_s=settings.api.ack_timeout_s,
+        messages_max=settings.api.queue_max_messages,
+        bytes_max=settings.api.queue_max_mb * 2**20,
+    )
+    service = Service(Model(plan), sender, topics_of(plan.model).events, limits)
+    failures: list[BaseException] = []
+
+    def ready(failure: BaseException | None) -> None:
+        if failure is None:
+            freeze()
+            return
+        failures.append(failure)
+        server.should_exit = True
+
+    server = new_server(App(service, ready), settings.api.header_max_bytes)
+    log("nobody is asked for a key", reachable="from this machine only" if alone else "from other machines, too")
+    serve(server, listener)
+    log("api has stopped", model=plan.model)
+    if failures:
+        raise failures[0]

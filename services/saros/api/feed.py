@@ -1,0 +1,255 @@
+"""The feed: a thread that boots from the store, reads the log ahead, and hands all of it to the event loop.
+
+It does what may block, and nothing else: looking for genesis, reading shards, polling Kafka, turning bytes into
+columns. What it makes it gives away; from then on only the loop touches it. Whenever its place in the log is gone, or
+the redo topic is another one, it boots again: it never skips. Trouble is told, waited out and tried again.
+"""
+
+import asyncio
+import logging
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from saros.adapters.kafka import Admin, LostPlaceError, Topic
+from saros.adapters.names import topics_of
+from saros.adapters.redis import Store
+from saros.adapters.redo import Message, RedoLog
+from saros.adapters.shards import boot
+from saros.api.plan import ApiPlan
+from saros.api.world import Read, World
+from saros.core.items import Items
+from saros.core.warm import warm
+from saros.errors import BrokerError, RefusedError, SarosError
+from saros.redo.fence import FENCE_BYTES
+from saros.redo.genesis import Genesis, read_genesis, shards_of
+from saros.redo.record import learned
+from saros.redo.replica import Replica
+from saros.telemetry import API_BOOTS, Seldom, log
+from saros.wire.v1 import redo_pb2 as pb
+
+NO_GENESIS = "no genesis yet"
+_GENESIS_S, _AGAIN_S, _AGAIN_MOST_S = 1.0, 1.0, 30.0
+_LOOK_S = 0.5
+_POLL_S, _POLL_MESSAGES = 0.2, 8
+_ROOM = 8  # polls that the loop may be behind
+_PROGRESS_S = 2.0
+
+
+class Listener(Protocol):
+    """Who is told, in the loop."""
+
+    def loading(self, what: str) -> None:
+        """Why there is nothing to follow yet."""
+
+    def booted(self, world: World) -> None:
+        """A world was filled, and its log follows."""
+
+    def took(self, world: World, messages: list[Read]) -> None:
+        """Messages of its log came; `Feed.done` when they are folded."""
+
+    def looked(self, world: World, now_s: float, ends: list[int]) -> None:
+        """So far its log went."""
+
+
+class Feed:
+    """Boots worlds and follows their log."""
+
+    def __init__(self, plan: ApiPlan, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
+        self._plan, self._listener, self._loop = plan, listener, loop
+        self._stop, self._again = threading.Event(), threading.Event()
+        self._room = threading.Semaphore(_ROOM)
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+        self._seldom = Seldom()
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def done(self) -> None:
+        """Messages of one call of `took` are folded, or thrown away."""
+        self._room.release()
+
+    def boot_again(self) -> None:
+        """Give up the world at hand: it cannot be folded."""
+        self._again.set()
+
+    def stop(self) -> None:
+        """End, and return when it has."""
+        self._stop.set()
+        self._thread.join()
+
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+        if not self._stop.is_set():
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _run(self) -> None:
+        pause_s = _AGAIN_S
+        self._tell(self._listener.loading, "kernels are loaded")
+        for _ in warm():  # else the first query of each kind would wait for it
+            pass
+        while not self._stop.is_set():
+            begun_s = time.monotonic()
+            try:
+                why = self._follow_once()
+            except SarosError as error:
+                why = str(error)
+                log("feed was interrupted", logging.WARNING, error=why)
+            except ValueError as error:
+                why = f"the log or the store is damaged: {error}"
+                log("feed was interrupted", logging.ERROR, error=why)
+            self._tell(self._listener.loading, why)
+            lasted = time.monotonic() - begun_s > pause_s
+            pause_s = _AGAIN_S if lasted or why == NO_GENESIS else min(2 * pause_s, _AGAIN_MOST_S)
+            self._stop.wait(0.0 if lasted and not why else pause_s)
+
+    def _follow_once(self) -> str:
+        """Boot and follow the log until it is another one; return why it could not be, empty: boot again at once."""
+        topic = Admin(self._plan.cluster).find(topics_of(self._plan.model).redo)
+        if topic is None:
+            return NO_GENESIS
+        redo = RedoLog(self._plan.cluster, topic)
+        try:
+            genesis = self._genesis(redo, topic)
+            if genesis is None:
+                return NO_GENESIS
+            self._again.clear()
+            world = self._boot(redo, genesis)
+            return self._follow(redo, world)
+        finally:
+            redo.close()
+
+    def _genesis(self, redo: RedoLog, topic: Topic) -> Genesis | None:
+        """Return the model's genesis: the log's or, where that part of the log was trimmed away, the store's."""
+        found = redo.genesis()
+        if found is not None or not redo.is_trimmed(0):
+            return found
+        store = Store(self._plan.store, self._plan.model, shards_of(0))
+        try:
+            metas = [read_genesis(meta) for meta in filter(None, map(store.read_meta, range(shards_of(0))))]
+        finally:
+            store.close()
+        if not metas or any(meta != metas[0] for meta in metas) or metas[0].redo_topic_id != topic.id:
+            raise RefusedError("the log has no genesis, and the store has none of it", "bring the store back as it was")
+        return metas[0]
+
+    # --- booting -----------------------------------------------------------------------------------------------------
+
+    def _boot(self, redo: RedoLog, genesis: Genesis) -> World:
+        """Fill a world from the store, and let the log go on behind it."""
+        plan, begun_s = self._plan, time.monotonic()
+        # Room for as many items again that no block but an upsert has named.
+        replica = Replica(genesis, Items(genesis.rows, 2 * plan.items_max))
+        store = Store(plan.store, plan.model, genesis.shards)
+        try:
+            boot(store, redo, replica, self._progress(genesis.shards))
+            self._tell(self._listener.loading, "catalogue is made")
+            world = World(plan, replica)
+            for partition in range(genesis.partitions):
+                self._begin(world, partition, redo, store)
+        finally:
+            store.close()
+        redo.check_same()  # what was read is of the topic whose genesis it was read for (rules 39, 40)
+        redo.follow(replica.fences)
+        API_BOOTS.inc()
+        log(
+            "catalogue was loaded", items=replica.items.table.size, seconds=round(time.monotonic() - begun_s, 2),
+            catalogue_mb=_mb(world.shelf.nbytes), users_mb=_mb(world.people.nbytes), process_mb=_mb(_resident()),
+        )  # fmt: skip
+        self._tell(self._listener.booted, world)
+        return world
+
+    def _progress(self, shards: int) -> Callable[[int], None]:
+        next_s = time.monotonic() + _PROGRESS_S
+
+        def told(done: int) -> None:
+            nonlocal next_s
+            if self._stop.is_set():
+                raise SarosError("stopped while loading")
+            self._tell(self._listener.loading, f"catalogue is loading: {done} of {shards} shards")
+            if time.monotonic() >= next_s:
+                log("catalogue is loading", done=done, shards=shards, process_mb=_mb(_resident()))
+                next_s = time.monotonic() + _PROGRESS_S
+
+        return told
+
+    def _begin(self, world: World, partition: int, redo: RedoLog, store: Store) -> None:
+        """Let a partition begin: its users are those of the store, and of what the store has not got yet."""
+        replica, head = world.replica, store.read_head(partition)
+        start, what = replica.genesis.start(partition), f"partition {partition} of the store"
+        (fence,) = replica.genesis.found(head[:FENCE_BYTES], [start], what)
+        world.begin(partition, fence, pb.Partition.FromString(head[FENCE_BYTES:]).state)
+        # Items may stand further than users do: what lies between is not read again from the log.
+        behind = replica.fences[partition]
+        if fence.offset < behind.offset:
+            redo.check(partition, fence, what)
+            for at, record in redo.accepted(partition, fence, behind.offset + 1):
+                for _ in world.people.absorb(partition, at.offset, record):
+                    pass
+        last = redo.record_at(partition, behind.offset) if behind.offset >= 0 else None
+        world.newest_ms = max(world.newest_ms, last.stats.newest_ms if last is not None else 0)
+
+    # --- following ---------------------------------------------------------------------------------------------------
+
+    def _follow(self, redo: RedoLog, world: World) -> str:
+        """Read the log ahead of the loop; return when it has to be booted again."""
+        look_s, dim = 0.0, world.replica.genesis.rows.dim
+        while not self._stop.is_set():
+            if self._again.is_set():
+                return "what was read could not be folded"
+            if time.monotonic() >= look_s:
+                if not self._look(redo, world):
+                    log("redo topic is another one", logging.WARNING)
+                    return ""
+                look_s = time.monotonic() + _LOOK_S
+            try:
+                messages = redo.poll(_POLL_S, _POLL_MESSAGES)
+            except LostPlaceError:
+                log("place in the log is gone", logging.WARNING)
+                return ""
+            if messages:
+                read = [_read(message, dim) for message in messages]
+                if self._has_room():
+                    self._tell(self._listener.took, world, read)
+        return ""
+
+    def _has_room(self) -> bool:
+        """Wait until the loop is not far behind; False where we are to stop."""
+        while not self._stop.is_set():
+            if self._room.acquire(timeout=_POLL_S):
+                return True
+        return False
+
+    def _look(self, redo: RedoLog, world: World) -> bool:
+        """Tell where the log ends; False where it is another one. A broker that is away is waited for."""
+        now_s = time.monotonic()
+        try:
+            if not redo.is_same():
+                return False
+            ends = [redo.end(partition) for partition in range(world.replica.genesis.partitions)]
+            self._tell(self._listener.looked, world, now_s, ends)
+        except BrokerError:
+            self._seldom.log("log could not be looked at", logging.WARNING, times=1)
+        return True
+
+
+def _read(message: Message, dim: int) -> Read:
+    """Return a message with its blocks as columns. Of one that is not ours nobody asks for them."""
+    partition, offset, record = message
+    try:
+        return Read(partition, offset, record, learned(record, dim) if record is not None else None)
+    except ValueError:
+        return Read(partition, offset, record, None)
+
+
+def _mb(count: int) -> int:
+    return round(count / 2**20)
+
+
+def _resident() -> int:
+    """Return the most memory that the process has had."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most

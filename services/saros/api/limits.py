@@ -1,0 +1,22 @@
+"""What one request may ask for; values, read from the settings by `saros.api.commands`."""
+
+from typing import NamedTuple
+
+TOKEN_MAX = 32_768  # characters: a place in each of 1024 partitions
+K = 10  # items, where nobody says how many
+WAIT_MS = 1000  # where a token is given and no time
+
+
+class Limits(NamedTuple):
+    """Limits of requests."""
+
+    k_max: int = 1000
+    exclude_max: int = 1000
+    users_max: int = 100
+    session_max: int = 200
+    candidates_max: int = 1000
+    events_max: int = 1000
+    body_max_bytes: int = 2**20
+    body_timeout_s: float = 10.0
+    concurrency_max: int = 512
+    wait_ms_max: int = 10_000

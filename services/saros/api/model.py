@@ -1,0 +1,305 @@
+"""The model as it is served: one event loop folds the log and answers, between the two nothing is copied.
+
+`Model` owns the feed (a thread, `saros.api.feed`), the world it serves from, and one that is on its way in where the
+log had to be booted again: until that has caught up, answers come from the old one and say that they are stale. Store
+trouble never reaches the caller.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from saros.api import answers
+from saros.api.feed import Feed
+from saros.api.lookups import Lookups
+from saros.api.people import NOBODY, Person
+from saros.api.plan import Answer, ApiPlan, Wish, read_token
+from saros.api.world import Read, World
+from saros.errors import SarosError
+from saros.telemetry import (
+    API_ANSWERS,
+    API_BYTES,
+    API_FALLBACKS,
+    API_ITEMS,
+    API_REDO_LAG,
+    API_REDO_LAG_SECONDS,
+    API_SLICE_SECONDS,
+    API_STALE,
+    log,
+)
+
+__all__ = ["Answer", "ApiPlan", "Model", "Wish"]
+
+_SLICE_S = 0.0005  # pieces of work are shorter than this: a slice stays below a millisecond
+_IDLE_S = 0.2
+_OBSERVE_S = 1.0
+_PARTITIONS_MAX = 1024
+_ANSWERS = {source: API_ANSWERS.labels(source) for source in ("model", "session", "popular")}
+
+
+class Model:
+    """Follows a model's log and answers from it. All methods are for one event loop."""
+
+    def __init__(self, plan: ApiPlan) -> None:
+        self._plan = plan
+        self._world: World | None = None
+        self._rising: World | None = None
+        self._lookups: dict[World, Lookups] = {}
+        self._inbox: deque[tuple[World, list[Read]]] = deque()
+        self._loading = "not started"
+        self._folding: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._observe_at = 0.0
+
+    # --- its life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to boot in the background, and return at once."""
+        loop = asyncio.get_running_loop()
+        self._loading = "starting"
+        self._moved: asyncio.Future[None] = loop.create_future()
+        self._came = asyncio.Event()
+        self._feed = Feed(self._plan, self, loop)
+        self._folding = loop.create_task(self._fold())
+        self._feed.start()
+
+    async def close(self) -> None:
+        """Stop following, and close all connections."""
+        await asyncio.get_running_loop().run_in_executor(None, self._feed.stop)
+        assert self._folding is not None, "it was started"
+        self._folding.cancel()
+        await asyncio.gather(self._folding, *self._closing, return_exceptions=True)
+        for lookups in self._lookups.values():
+            await lookups.close()
+        self._lookups.clear()
+
+    @property
+    def partitions(self) -> int:
+        """Partitions of the model, 0 before genesis."""
+        world = self._world or self._rising
+        return world.replica.genesis.partitions if world is not None else 0
+
+    @property
+    def p0(self) -> float:
+        """The p0 in force, 0 before there is one."""
+        return self._world.shelf.catalogue.p0 if self._world is not None else 0.0
+
+    def why_not_ready(self) -> list[str]:
+        """Return what is in the way of good answers; empty: ready."""
+        if self._folding is not None and self._folding.done():
+            return ["closed" if self._folding.cancelled() else f"folding has ended: {self._folding.exception()!r}"]
+        if self._world is None:
+            return [self._loading]
+        if self._world.lag_s() > self._plan.lag_max_s:
+            behind = f"feed is {self._world.lag_s():.1f} s behind"
+            return [f"{behind}: {self._loading}" if self._loading else behind]
+        return []
+
+    # --- the feed tells ----------------------------------------------------------------------------------------------
+
+    def loading(self, what: str) -> None:
+        """Hear why there is nothing to follow."""
+        self._loading = what or "booting again"
+
+    def booted(self, world: World) -> None:
+        """Take a world that is to catch up with its log."""
+        self._drop(self._rising)
+        self._rising, self._loading = world, "catching up with the log"
+        self._lookups[world] = Lookups(self._plan.store, self._plan.model, world)
+
+    def looked(self, world: World, now_s: float, ends: list[int]) -> None:
+        """Hear where a world's log ends."""
+        world.looked(now_s, ends)
+        self._promote(world)
+
+    def took(self, world: World, messages: list[Read]) -> None:
+        """Take messages, which are folded in their turn."""
+        self._inbox.append((world, messages))
+        self._came.set()
+
+    def _drop(self, world: World | None) -> None:
+        if world is not None:
+            task = asyncio.get_running_loop().create_task(self._lookups.pop(world).close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _promote(self, world: World) -> None:
+        """Serve from a world that has caught up."""
+        if world is self._rising and world.caught_up:
+            self._drop(self._world)
+            self._world, self._rising, self._loading = world, None, ""
+            log("catalogue is served", items=world.replica.items.table.size, lag_s=round(world.lag_s(), 3))
+
+    # --- folding -----------------------------------------------------------------------------------------------------
+
+    async def _fold(self) -> None:
+        """Fold what the feed brings, in slices; between messages, do what is due."""
+        while True:
+            if self._inbox:
+                world, messages = self._inbox.popleft()
+                await self._fold_all(world, messages)
+                self._feed.done()
+            elif not await self._tend():
+                self._came.clear()
+                try:
+                    await asyncio.wait_for(self._came.wait(), _IDLE_S)
+                except TimeoutError:
+                    continue
+
+    async def _fold_all(self, world: World, messages: list[Read]) -> None:
+        if world.broken or (world is not self._world and world is not self._rising):
+            return
+        begun_s = time.perf_counter()
+        try:
+            for message in messages:
+                for _ in world.absorb(message):
+                    if time.perf_counter() - begun_s > _SLICE_S:
+                        begun_s = await _give_way(begun_s)
+                self._wake()
+        except (SarosError, ValueError) as error:
+            # What was folded of it cannot be taken back: this world stays as it is until another one has caught up.
+            log("record could not be folded", logging.ERROR, error=str(error))
+            world.broken = True
+            self._feed.boot_again()
+        self._promote(world)
+        await self._tend()
+        await _give_way(begun_s)
+
+    async def _tend(self) -> bool:
+        """Do one slice of what is due for each world; True if there was something."""
+        if time.monotonic() > self._observe_at:
+            self._observe()
+        begun_s, worked = time.perf_counter(), False
+        for world in (self._world, self._rising):
+            if world is not None and world.shelf.tend():
+                worked, begun_s = True, await _give_way(begun_s)
+        return worked
+
+    def _wake(self) -> None:
+        """Let those look again who wait for the log."""
+        if not self._moved.done():
+            self._moved.set_result(None)
+
+    def _observe(self) -> None:
+        self._observe_at = time.monotonic() + _OBSERVE_S
+        world = self._world
+        if world is not None:
+            API_REDO_LAG.set(world.lag_messages())
+            API_REDO_LAG_SECONDS.set(world.lag_s())
+            API_ITEMS.set(world.replica.items.table.size)
+            API_BYTES.labels("items").set(world.shelf.nbytes)
+            API_BYTES.labels("users").set(world.people.nbytes)
+            API_STALE.labels("feed").set(int(self._is_behind(world)))
+
+    # --- answering ---------------------------------------------------------------------------------------------------
+
+    async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
+        """Return an answer for each wish; ValueError for a token that is none. Before the first boot they are empty."""
+        asked_s = time.monotonic()
+        reached = [await self._reach(wish, asked_s) for wish in wishes]
+        world, found = self._world, list[Answer]()
+        if world is None:
+            API_FALLBACKS.labels("not_ready").inc(len(wishes))
+            return [Answer([], "popular", "cold", 0, True, each) for each in reached]
+        people, begun_s = await self._people(world, wishes), time.perf_counter()
+        for wish, person, each in zip(wishes, people, reached, strict=True):
+            if found and time.perf_counter() - begun_s > _SLICE_S:
+                begun_s = await _give_way(begun_s)
+            items, source = answers.best(world, wish, person)
+            found.append(self._answer(world, wish, person, items, source, each))
+        return found
+
+    async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
+        """Return candidates in order (`wish.k` at most): see `saros.api.answers.ranked`."""
+        reached, world = await self._reach(wish, time.monotonic()), self._world
+        if world is None:
+            return Answer([], "popular", "cold", 0, True, reached)
+        (person,) = await self._people(world, [wish])
+        items, source = answers.ranked(world, wish, person, candidates)
+        return self._answer(world, wish, person, items, source, reached)
+
+    def similar(
+        self, item_id: str, k: int, exclude: Sequence[str] = (), category: str = ""
+    ) -> list[tuple[str, float]] | None:
+        """Return the items most similar to another, with the cosine of their rows; None: an unknown item."""
+        return answers.similar(self._world, item_id, k, exclude, category) if self._world is not None else None
+
+    def popular(self, k: int, category: str = "") -> list[tuple[str, float]]:
+        """Return the items of the highest positive rate of late."""
+        return answers.popular(self._world, k, category) if self._world is not None else []
+
+    def stats(self) -> dict[str, object]:
+        """Return how it stands, in numbers."""
+        world = self._world
+        told: dict[str, object] = {"model": self._plan.model, "ready": not self.why_not_ready()}
+        if world is None:
+            return told | {"why_not_ready": self.why_not_ready()}
+        genesis = world.replica.genesis
+        return told | {
+            "log_id": f"{genesis.log_id:x}",
+            "partitions": genesis.partitions,
+            "shards": genesis.shards,
+            "dim": genesis.rows.dim,
+            "items": world.replica.items.table.size,
+            "p0": world.shelf.catalogue.p0,
+            "model_time_ms": world.newest_ms,
+            "next": list(world.reached),
+            "lag_messages": world.lag_messages(),
+            "lag_s": world.lag_s(),
+            "stale": self._is_behind(world) or self._is_away(world),
+            "users_in_memory": world.people.size,
+            "catalogue_bytes": world.shelf.nbytes,
+            "users_bytes": world.people.nbytes,
+        }
+
+    def _is_behind(self, world: World) -> bool:
+        """True if the items may be older than the log."""
+        return self._rising is not None or world.broken or world.lag_s() > self._plan.lag_max_s
+
+    def _is_away(self, world: World) -> bool:
+        """True if users cannot be read."""
+        lookups = self._lookups.get(world)
+        return lookups is None or lookups.away
+
+    def _answer(
+        self, world: World, wish: Wish, person: Person, items: answers.Items, source: str, reached: bool | None
+    ) -> Answer:
+        _ANSWERS[source].inc()
+        away = bool(wish.user_id) and self._is_away(world)
+        if source == "popular":
+            known = "row_not_moved" if len(person.seen) or person.state != "cold" else "unknown_user"
+            API_FALLBACKS.labels("no_session" if not wish.user_id else "store_away" if away else known).inc()
+        stale = person.stale or away or self._is_behind(world)
+        return Answer(items, source, person.state, world.newest_ms, stale, reached)
+
+    async def _reach(self, wish: Wish, begun_s: float) -> bool | None:
+        """Wait until the log is folded as far as a token says; False where that takes too long."""
+        if not wish.token:
+            return None
+        places = read_token(wish.token, self.partitions or _PARTITIONS_MAX)
+        while self._world is None or any(self._world.reached[partition] <= offset for partition, offset in places):
+            left_s = begun_s + wish.wait_ms / 1000 - time.monotonic()
+            if left_s <= 0:
+                return False
+            if self._moved.done():
+                self._moved = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._moved], timeout=left_s)
+        return True
+
+    async def _people(self, world: World, wishes: Sequence[Wish]) -> list[Person]:
+        """Return who asks: from memory, and all others with one read of the store."""
+        ids = [wish.user_id for wish in wishes if wish.user_id]
+        if not ids:
+            return [NOBODY] * len(wishes)
+        lookups = self._lookups.get(world)
+        each = iter(await lookups.find(ids) if lookups is not None else [NOBODY] * len(ids))
+        return [next(each) if wish.user_id else NOBODY for wish in wishes]
+
+
+async def _give_way(begun_s: float) -> float:
+    """Let others have the loop; return when the next slice begins."""
+    API_SLICE_SECONDS.observe(time.perf_counter() - begun_s)
+    await asyncio.sleep(0)
+    return time.perf_counter()

@@ -1,0 +1,221 @@
+"""The OpenAPI document: what the framework cannot see by itself.
+
+The framework documents the routes it serves; here is what it is told of them. The hot routes are added from the tables
+they are read with, and every route names every error it can answer with.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+import saros
+from saros.api import problems as p
+from saros.api.bodies import LINES, PROTOBUF
+from saros.api.limits import Limits
+from saros.api.queries import Parameter, Table, tables_of
+from saros.api.schemas import Popular, ProblemBody, Recommendations, Similar, list_limits
+
+_REF = "#/components/schemas/"
+_ALWAYS = (p.BAD_REQUEST, p.HEAD_TOO_LARGE, p.INTERNAL)
+_BODY = (p.TIMEOUT, p.TOO_LARGE, p.MEDIA, p.INVALID)
+_DESCRIPTION = """Events in, recommendations out; what is clicked changes what is recommended a moment later.
+
+Errors are `application/problem+json` (RFC 9457); their `type` never changes. Where it makes sense to try again, the
+answer has `Retry-After`. Parameters and fields that are not known are refused."""
+
+
+def _errors(*kinds: p.Kind) -> dict[int | str, dict[str, Any]]:
+    """Return errors as responses: one for each status, with an example for each kind."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for kind in (*kinds, *_ALWAYS):
+        response = found.setdefault(kind.status, {"description": "", "content": {p.MEDIA_TYPE: {
+            "schema": {"$ref": _REF + ProblemBody.__name__}, "examples": {},
+        }}})  # fmt: skip
+        response["description"] = " ".join((response["description"], kind.meaning)).strip()
+        if kind.retry_s:
+            response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+        response["content"][p.MEDIA_TYPE]["examples"][kind.name] = {
+            "value": {"type": kind.type, "title": kind.title, "status": kind.status, "detail": kind.meaning}
+        }
+    return dict(sorted(found.items(), key=lambda entry: str(entry[0])))
+
+
+def _route(tag: str, summary: str, description: str, *kinds: p.Kind, **more: Any) -> dict[str, Any]:
+    """Return what the framework is told of a route."""
+    return {"tags": [tag], "summary": summary, "description": description, "responses": _errors(*kinds), **more}
+
+
+def _example(status: str, value: object, media: str = "application/json") -> dict[str, Any]:
+    return {"responses": {status: {"content": {media: {"example": value}}}}}
+
+
+_ITEMS = [{"item_id": "clue", "score": 1.25, "rank": 1}, {"item_id": "dune", "score": 0.5, "rank": 2}]
+_ANSWER = {
+    "recommendation_id": "5f0c8a1e9d3b7c42-1a", "items": _ITEMS, "source": "model", "user_state": "in_band",
+    "model_time": "2026-01-31T12:00:00.250Z", "stale": False, "took_ms": 0.31,
+}  # fmt: skip
+_CLICK = {"kind": "click", "user": "ann", "item": "brazil", "time": 1700000007}
+_SLATE = {"kind": "impression", "user": "ann", "items": ["alien", "brazil", "clue"], "time": 1700000000}
+_ITEM = {"kind": "item", "item": "alien", "categories": ["horror"], "hidden": False}
+_EVENT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "title": "Event",
+    "required": ["kind"],
+    "properties": {
+        "kind": {"enum": ["impression", "click", "negative", "positive", "item", "erase"]},
+        "user": {"type": ["string", "integer"], "description": "Who; all kinds but item need it."},
+        "items": {"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 1, "maxItems": 200,
+                  "description": "What was shown, of an impression."},
+        "item": {"type": ["string", "integer"], "description": "Of all other kinds but erase."},
+        "time": {"type": "number", "description": "Seconds, or from 1e11 on milliseconds; none: when it is taken."},
+        "weight": {"type": "number", "description": "Of negative and positive: above 0 and up to 10."},
+        "position": {"type": "integer", "description": "Of a click: its place, from 1."},
+        "event_id": {"type": "string", "description": "Of two with one id the second is dropped."},
+        "session_id": {"type": "string"},
+        "recommendation_id": {"type": "string", "description": "The answer that this comes of."},
+        "scenario": {"type": "string"},
+        "known_bot": {"type": "boolean"},
+        "categories": {"type": "array", "items": {"type": "string"}, "maxItems": 32, "description": "Of an item."},
+        "hidden": {"type": "boolean", "description": "Of an item: never recommended."},
+        "deleted": {"type": "boolean", "description": "Of an item: it is gone."},
+        "expires_at": {"type": "number", "description": "Of an item: not recommended from this time on."},
+        "properties": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Of an item."},
+    },
+}  # fmt: skip
+_EVENTS_BODY = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {"oneOf": [_EVENT_SCHEMA, {"type": "array", "items": _EVENT_SCHEMA}]},
+            "examples": {"one": {"value": _CLICK}, "several": {"value": [_SLATE, _CLICK, _ITEM]}},
+        },
+        LINES: {
+            "schema": {"type": "string", "description": "An event on each line."},
+            "example": '{"kind":"click","user":"ann","item":"brazil"}\n{"kind":"click","user":"bob","item":"alien"}\n',
+        },
+        PROTOBUF: {
+            "schema": {
+                "type": "string",
+                "format": "binary",
+                "description": "An EventBatch or an Event of proto/saros/wire/v1/events.proto.",
+            }
+        },
+    },
+}
+
+EVENTS = _route(
+    "events", "Send events",
+    "Returns when Kafka has acknowledged all good ones. Bad ones are refused one by one, with the reason; where all "
+    "are bad it is 422. An event that is sent again needs the same `event_id`, or it counts twice.",
+    *_BODY, p.QUEUE_FULL, p.OVERLOADED, p.NOT_READY, p.KAFKA_AWAY,
+    openapi_extra={"requestBody": _EVENTS_BODY, **_example("202", {
+        "accepted": 2, "rejected": [{"index": 1, "reason": "id_missing", "detail": "no user"}], "token": "2:1041",
+    })},
+)  # fmt: skip
+RECOMMEND_POST = _route(
+    "recommendations", "Recommend to one user, to many, or to a guest",
+    "For long lists of items to leave out, for many users in one call, and for guests. Exactly one of `user_id`, "
+    "`users` and `session` is needed.",
+    *_BODY, p.OVERLOADED, p.NOT_READY, openapi_extra=_example("200", _ANSWER),
+)  # fmt: skip
+RANK = _route(
+    "recommendations", "Rank candidates",
+    "Ranks the items you give, for a user or a guest. Items that the model does not know, or may not recommend, are "
+    "left out of the answer.",
+    *_BODY, p.OVERLOADED, p.NOT_READY, openapi_extra=_example("200", _ANSWER),
+)  # fmt: skip
+STATS = _route("service", "How the model stands", "Numbers about the model in this process.", p.OVERLOADED)
+LIVE = _route("service", "Is the process alive", "200 as long as it answers at all.")
+READY = _route("service", "Is it ready", "200, or 503 with the reasons: the model is loaded and not behind.",
+               p.NOT_READY)  # fmt: skip
+METRICS = _route("service", "Metrics for Prometheus", "All metrics have the prefix `saros_`.")
+
+
+def _parameter(parameter: Parameter, where: str) -> dict[str, Any]:
+    schema = dict(parameter.schema)
+    if parameter.default is not None and parameter.default != "" and not parameter.many:
+        schema["default"] = parameter.default
+    return {
+        "name": parameter.name, "in": where, "required": parameter.required, "description": parameter.says,
+        "schema": schema, "example": parameter.example,
+    }  # fmt: skip
+
+
+def _get(
+    tag: str, summary: str, description: str, name: str, path: Sequence[Parameter], table: Table,
+    model: type[BaseModel], example: object, *kinds: p.Kind,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the operation of a hot route."""
+    content = {"schema": {"$ref": _REF + model.__name__}, "example": example}
+    found: dict[int | str, Any] = {
+        200: {"description": "Items, the best first.", "content": {"application/json": content}}
+    }
+    errors = _errors(*kinds, p.INVALID, p.OVERLOADED, p.NOT_READY)
+    return {
+        "get": {
+            "tags": [tag], "summary": summary, "description": description, "operationId": name,
+            "parameters": [*(_parameter(one, "path") for one in path), *(_parameter(one, "query") for one in
+                                                                         table.values())],
+            "responses": {str(status): response for status, response in {**found, **errors}.items()},
+        }
+    }  # fmt: skip
+
+
+def hot_paths(limits: Limits) -> dict[str, dict[str, Any]]:
+    """Return the hot routes as the document has them."""
+    tables = tables_of(limits)
+    user, item = tables.recommend_query["user_id"], tables.similar_query["item_id"]
+    encoded = ' Percent-encoded: a "/" in it is %2F.'
+    in_query = "For ids with any characters: the id stands in the query."
+    similar = {"item_id": "alien", "items": _ITEMS, "took_ms": 0.12}
+    return {
+        "/v1/users/{user_id}/recommendations": _get(
+            "recommendations", "Recommend to a user", "What the user would like best, by the model as it is now.",
+            "recommend", [user._replace(says=user.says + encoded)], tables.recommend, Recommendations, _ANSWER,
+        ),
+        "/v1/recommendations": _get(
+            "recommendations", "Recommend to a user, named in the query", in_query,
+            "recommend_by_query", [], tables.recommend_query, Recommendations, _ANSWER,
+        ),
+        "/v1/items/{item_id}/similar": _get(
+            "items", "Items near to one", "The items whose rows point the same way.",
+            "similar", [item._replace(says=item.says + encoded)], tables.similar, Similar, similar, p.UNKNOWN_ITEM,
+        ),
+        "/v1/similar": _get(
+            "items", "Items near to one, named in the query", in_query,
+            "similar_by_query", [], tables.similar_query, Similar, similar, p.UNKNOWN_ITEM,
+        ),
+        "/v1/popular": _get(
+            "items", "What is liked of late", "The same for everybody: the share of clicks, the last days first.",
+            "popular", [], tables.popular, Popular, {"items": _ITEMS, "took_ms": 0.08},
+        ),
+    }  # fmt: skip
+
+
+def document(app: FastAPI, limits: Limits) -> dict[str, Any]:
+    """Return the whole document."""
+    found = get_openapi(title="Saros", version=saros.__version__, description=_DESCRIPTION, routes=app.routes)
+    paths, schemas = found["paths"], found["components"]["schemas"]
+    for path, operations in hot_paths(limits).items():
+        paths[path] = {**operations, **paths.get(path, {})}
+    _, own = models_json_schema(
+        [(model, "serialization") for model in (Popular, ProblemBody, Recommendations, Similar)],
+        ref_template=_REF + "{model}",
+    )
+    found["components"]["schemas"] = schemas = {**own["$defs"], **schemas}
+    for (model, name), limit in list_limits(limits).items():
+        schema = schemas[model]["properties"][name]
+        # Of a field that may be missing the limit belongs to what it is if it is there.
+        schema.get("anyOf", [schema])[0].update(limit)
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    content = paths["/metrics"]["get"]["responses"]["200"]["content"]
+    content.clear()
+    content["text/plain"] = {"schema": {"type": "string"}}
+    # What callers want first, what operators want last.
+    found["paths"] = dict(sorted(paths.items(), key=lambda entry: (not entry[0].startswith("/v1/"), entry[0])))
+    return found

@@ -1,0 +1,60 @@
+"""What the API is told, what it is asked, and what it answers."""
+
+from typing import NamedTuple
+
+from saros.adapters.kafka import Cluster
+from saros.adapters.redis import Address
+from saros.core.gate import GateRules
+from saros.core.sessions import SessionRules
+from saros.core.step import StepRules
+
+
+class ApiPlan(NamedTuple):
+    """All that the model side is told."""
+
+    model: str
+    cluster: Cluster
+    store: Address
+    items_max: int
+    lag_max_s: float  # beyond it we are not ready
+    cache_users: int
+    step: StepRules
+    session: SessionRules
+    gate: GateRules
+
+
+class Wish(NamedTuple):
+    """One request for recommendations."""
+
+    user_id: str = ""  # empty: a guest
+    session: tuple[tuple[str, bool], ...] = ()  # (item id, clicked) of a guest, in order
+    k: int = 10
+    exclude: tuple[str, ...] = ()
+    exclude_seen: bool = True
+    category: str = ""
+    token: str = ""  # read-your-writes: "partition:offset,partition:offset"
+    wait_ms: int = 0
+
+
+class Answer(NamedTuple):
+    """What is recommended, and how that came about."""
+
+    items: list[tuple[str, float]]  # item id, score; best first
+    source: str  # "model" | "session" | "popular"
+    user_state: str  # "cold" | "below" | "in_band" | "above"
+    model_time_ms: int  # newest broker time folded
+    stale: bool
+    token_reached: bool | None  # None: no token was given
+
+
+def read_token(token: str, partitions: int) -> list[tuple[int, int]]:
+    """Return the partitions and offsets that a token names; ValueError where it is none of ours."""
+    places = []
+    for part in token.split(","):
+        partition, colon, offset = part.partition(":")
+        if not (colon and partition.isascii() and partition.isdecimal() and offset.isascii() and offset.isdecimal()):
+            raise ValueError("a token is partition:offset, more of them separated by commas")
+        if int(partition) >= partitions or len(offset) > 18:
+            raise ValueError(f"a token names partition {partition[:8]}, offset {offset[:20]}: there is no such place")
+        places.append((int(partition), int(offset)))
+    return places

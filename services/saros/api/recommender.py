@@ -1,0 +1,38 @@
+"""What the HTTP side knows of a model."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from saros.api.plan import Answer, Wish
+
+
+class Recommender(Protocol):
+    """A model that follows its log."""
+
+    @property
+    def partitions(self) -> int:
+        """Partitions of the events' topic; 0 before genesis."""
+
+    async def start(self) -> None:
+        """Load what there is and begin to follow."""
+
+    async def close(self) -> None:
+        """End everything that runs."""
+
+    def why_not_ready(self) -> list[str]:
+        """Return what is missing, in words; nothing: it is ready."""
+
+    async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
+        """Answer wishes; a ValueError is a token that is none."""
+
+    async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
+        """Rank candidates as a user or a guest would have them."""
+
+    def similar(self, item_id: str, k: int, exclude: Sequence[str], category: str) -> list[tuple[str, float]] | None:
+        """Return the items nearest to one; None: it is not known."""
+
+    def popular(self, k: int, category: str) -> list[tuple[str, float]]:
+        """Return what is liked of late."""
+
+    def stats(self) -> dict[str, object]:
+        """Return how the model stands."""

@@ -1,0 +1,165 @@
+"""The routes that the framework serves."""
+
+import time
+from collections.abc import Sequence
+from importlib.resources import files
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import ClientDisconnect
+
+from saros.api import openapi
+from saros.api.bodies import JSON, LINES, PROTOBUF, BodyRoute, EventsRoute, media_type
+from saros.api.hot import bad_token
+from saros.api.ingest import read_json, read_lines, read_protobuf
+from saros.api.limits import WAIT_MS, K
+from saros.api.metrics import Requests, exposed
+from saros.api.plan import Wish
+from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, invalid_all, response_of
+from saros.api.replies import answer_object, to_json
+from saros.api.schemas import (
+    Accepted,
+    ManyRecommendations,
+    RankBody,
+    Recommendations,
+    RecommendBody,
+    SessionEvent,
+    Status,
+    beyond,
+)
+from saros.api.service import Service
+
+_READERS = {JSON: read_json, LINES: read_lines, PROTOBUF: read_protobuf}
+_CLICKED = ("click", "positive")
+# Nothing from elsewhere, whatever the page says.
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+}
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(to_json(value), status, {"cache-control": "no-store"}, JSON)
+
+
+def events_router(service: Service) -> APIRouter:
+    """Return the way in for events."""
+    router = APIRouter(route_class=EventsRoute)
+
+    @router.post("/v1/events", status_code=202, response_model=Accepted, **openapi.EVENTS)
+    async def post_events(request: Request) -> Response:
+        try:
+            body = await request.body()
+        except ClientDisconnect:
+            raise ProblemError(BAD_REQUEST, "the body ended too early") from None
+        events = _READERS[media_type(request)](body, service.limits)
+        receipt = await service.ingest.take(events, service.model.partitions)
+        rejected = [one.told() for one in receipt.rejected]
+        return _json({"accepted": receipt.accepted, "rejected": rejected, "token": receipt.token}, 202)
+
+    return router
+
+
+def body_router(service: Service) -> APIRouter:
+    """Return the routes that take a body and answer with items."""
+    router = APIRouter(route_class=BodyRoute)
+
+    @router.post("/v1/recommendations", response_model=Recommendations | ManyRecommendations, **openapi.RECOMMEND_POST)
+    async def post_recommendations(body: RecommendBody) -> Response:
+        start = time.perf_counter()
+        service.check_ready()
+        _check_limits(body, service)
+        users = body.users if body.users is not None else [body.user_id or ""]
+        wish = Wish(
+            session=_session_of(body.session),
+            k=body.k or min(K, service.limits.k_max),
+            exclude=tuple(body.exclude),
+            exclude_seen=body.exclude_seen,
+            category=body.category or "",
+            token=body.min_token or "",
+            wait_ms=_wait_ms(body, service),
+        )
+        try:
+            answers = await service.model.recommend([wish._replace(user_id=user) for user in users])
+        except ValueError as error:
+            raise bad_token(error, wish.token, "body") from error
+        took_s = time.perf_counter() - start
+        found = [answer_object(answer, body.scenario or "", took_s) for answer in answers]
+        if body.users is None:
+            return _json(found[0])
+        results = [{"user_id": user, **one} for user, one in zip(users, found, strict=True)]
+        return _json({"results": results, "took_ms": round(1000 * took_s, 3)})
+
+    @router.post("/v1/rank", response_model=Recommendations, **openapi.RANK)
+    async def post_rank(body: RankBody) -> Response:
+        start = time.perf_counter()
+        service.check_ready()
+        _check_limits(body, service)
+        wish = Wish(
+            user_id=body.user_id or "",
+            session=_session_of(body.session),
+            k=body.k or len(body.candidates),
+            exclude_seen=body.exclude_seen,
+            token=body.min_token or "",
+            wait_ms=_wait_ms(body, service),
+        )
+        try:
+            answer = await service.model.rank(wish, body.candidates)
+        except ValueError as error:
+            raise bad_token(error, wish.token, "body") from error
+        return _json(answer_object(answer, body.scenario or "", time.perf_counter() - start))
+
+    return router
+
+
+def _check_limits(body: RecommendBody | RankBody, service: Service) -> None:
+    errors = beyond(body, service.limits)
+    if errors:
+        raise invalid_all(errors)
+
+
+def _session_of(session: Sequence[SessionEvent] | None) -> tuple[tuple[str, bool], ...]:
+    return tuple((event.item, event.kind in _CLICKED) for event in session or ())
+
+
+def _wait_ms(body: RecommendBody | RankBody, service: Service) -> int:
+    if body.wait_ms is not None:
+        return body.wait_ms
+    return min(WAIT_MS, service.limits.wait_ms_max) if body.min_token else 0
+
+
+def plain_router(service: Service, requests: Requests) -> APIRouter:
+    """Return the routes about the service itself."""
+    router = APIRouter()
+    page = files("saros.api").joinpath("docs.html").read_text()
+
+    @router.get("/v1/stats", response_model=dict[str, object], **openapi.STATS)
+    async def stats() -> Response:
+        return _json(service.model.stats())
+
+    @router.get("/livez", response_model=Status, **openapi.LIVE)
+    async def livez() -> Response:
+        return _json({"status": "live"})
+
+    @router.get("/readyz", response_model=Status, **openapi.READY)
+    async def readyz() -> Response:
+        reasons = service.model.why_not_ready()
+        if reasons:
+            return response_of(ProblemError(NOT_READY, "; ".join(reasons), reasons=reasons))
+        return _json({"status": "ready"})
+
+    @router.get("/metrics", **openapi.METRICS)
+    async def metrics() -> Response:
+        return Response(exposed(requests), media_type=CONTENT_TYPE_LATEST)
+
+    @router.get("/openapi.json", include_in_schema=False)
+    async def document(request: Request) -> Response:
+        return JSONResponse(request.app.openapi())
+
+    @router.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return Response(page, headers=_PAGE_HEADERS, media_type="text/html")
+
+    return router

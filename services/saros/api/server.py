@@ -1,0 +1,155 @@
+"""The HTTP server: uvicorn on uvloop and httptools, with a limit on headers and an end that is in order."""
+
+import gc
+import logging
+import signal
+import socket
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from saros.api.problems import BAD_REQUEST, HEAD_TOO_LARGE, MEDIA_TYPE, Kind, ProblemError
+from saros.errors import InputError
+from saros.telemetry import log
+
+_GRACE_S = 4
+_KEEP_ALIVE_S = 75  # longer than a proxy's own, so that it is never we who hang up on a request
+# Collections that find nothing cost the hot route; what is there at the start stays anyway.
+_GC = (50_000, 20, 50)
+
+
+def protocol(header_max_bytes: int) -> type[HttpToolsProtocol]:
+    """Return the protocol of a connection. httptools by itself takes headers of any size, and keeps them."""
+
+    class Bounded(HttpToolsProtocol):
+        """Ends a connection whose request line and headers are too large."""
+
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            self._in_head = self._refused = False
+            self._head_bytes = 0  # received since the head began, at most; other requests' may be among them
+
+        def data_received(self, data: bytes) -> None:
+            """Take bytes; those of a head that does not end must not become too many."""
+            self._head_bytes = self._head_bytes + len(data) if self._in_head else len(data)
+            super().data_received(data)
+            if self._in_head and self._head_bytes > header_max_bytes and not self._refused:
+                self._refuse(HEAD_TOO_LARGE, f"more than {header_max_bytes} bytes")
+
+        def on_message_begin(self) -> None:
+            """A request begins."""
+            super().on_message_begin()
+            self._in_head = True
+
+        def on_headers_complete(self) -> None:
+            """A request's head is here, maybe all at once: its size is looked at before anybody sees it."""
+            self._in_head = False
+            if self._head_bytes > header_max_bytes:
+                size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+                if size > header_max_bytes:
+                    self._refuse(HEAD_TOO_LARGE, f"{size} bytes, more than {header_max_bytes}")
+            if not self._refused:
+                super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            """Take a part of a body, but not of a request that was refused."""
+            if not self._refused:
+                super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            """A request is here, but not one that was refused."""
+            if not self._refused:
+                super().on_message_complete()
+
+        def send_400_response(self, msg: str) -> None:
+            """Answer bytes that are no HTTP."""
+            if not self._refused:
+                self._refuse(BAD_REQUEST, msg)
+
+        def _refuse(self, kind: Kind, detail: str) -> None:
+            self._refused = True
+            body = ProblemError(kind, detail).body()
+            head = (
+                f"HTTP/1.1 {kind.status} {kind.title}\r\ncontent-type: {MEDIA_TYPE}\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+            self.transport.close()
+
+    return Bounded
+
+
+class Server(uvicorn.Server):
+    """A server that a second signal ends at once."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal."""
+        if self.should_exit:
+            self.force_exit = True
+        super().handle_exit(sig, frame)
+
+
+def freeze() -> None:
+    """Let the collector leave what is there alone, and come seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Before all else is begun: a port that is taken is the user's to mend."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise InputError(
+            f"SAROS_API__HOST={host} and SAROS_API__PORT={port} cannot be listened at: {error.strerror}",
+            "give an address of this machine, and a port that is free",
+        ) from None
+    return found
+
+
+def new_server(app: Any, header_max_bytes: int) -> Server:
+    """Return a server for an app, which is not running yet."""
+    return Server(
+        uvicorn.Config(
+            app,
+            loop="uvloop",
+            http=protocol(header_max_bytes),
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_GRACE_S,
+        )
+    )
+
+
+def _log_as_we_do() -> None:
+    """Let uvicorn's errors be lines like ours. Its warnings are about what strangers send: there is no end of them."""
+    theirs = logging.getLogger("uvicorn.error")
+    theirs.handlers[:] = logging.getLogger("saros").handlers
+    theirs.propagate = False
+    theirs.setLevel(logging.ERROR)
+
+
+def serve(server: Server, listener: socket.socket) -> None:
+    """Serve until a signal comes; then finish what is in work, and return."""
+    host, port = listener.getsockname()[:2]
+    _log_as_we_do()
+    log("api is listening", host=host, port=port)
+    # uvicorn raises the signal again when it is done; that it was sent is no failure.
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        server.run([listener])
+    finally:
+        listener.close()
+        signal.signal(signal.SIGTERM, before)

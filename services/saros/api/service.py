@@ -1,0 +1,59 @@
+"""What all routes share: the model, the way to Kafka, the limits, and whether it may answer yet."""
+
+import asyncio
+from collections.abc import Callable
+
+from saros.adapters.kafka import Sender
+from saros.api.ingest import Ingest
+from saros.api.limits import Limits
+from saros.api.metrics import READY
+from saros.api.problems import NOT_READY, ProblemError
+from saros.api.recommender import Recommender
+from saros.telemetry import log
+
+_FLUSH_S = 4.0
+_LOOK_S = 0.05
+
+
+class Service:
+    """The model and the way to Kafka, from start to end."""
+
+    def __init__(self, model: Recommender, sender: Sender, topic: str, limits: Limits) -> None:
+        self.model, self.limits = model, limits
+        self.ingest = Ingest(sender, topic)
+        self._sender = sender
+        self._loading: asyncio.Task[None] | None = None
+        self._was_ready = False
+        READY.set_function(lambda: float(not self.model.why_not_ready()))
+
+    def start(self, on_ready: Callable[[BaseException | None], None]) -> None:
+        """Begin to load the model, beside all else: a probe wants to know meanwhile that this process lives.
+
+        `on_ready` is called when it is first ready, or cannot be loaded and why.
+        """
+        self._sender.start()
+        self._loading = asyncio.create_task(self._load())
+        self._loading.add_done_callback(lambda task: None if task.cancelled() else on_ready(task.exception()))
+
+    async def _load(self) -> None:
+        await self.model.start()
+        while self.model.why_not_ready():
+            await asyncio.sleep(_LOOK_S)
+
+    async def close(self) -> None:
+        """Send what is on its way, and end the model."""
+        if self._loading is not None and not self._loading.done():
+            self._loading.cancel()
+            await asyncio.wait([self._loading])
+        left = await self._sender.close(_FLUSH_S)
+        if left:
+            log("messages were left behind", messages=left)
+        await self.model.close()
+
+    def check_ready(self) -> None:
+        """Raise until it was ready once. From then on it answers, however old its model: better than not at all."""
+        if not self._was_ready:
+            reasons = self.model.why_not_ready()
+            if reasons:
+                raise ProblemError(NOT_READY, "; ".join(reasons), reasons=reasons)
+            self._was_ready = True

@@ -1,0 +1,212 @@
+"""All that is served of items: the catalogue over a replica's table, what is told of them, and what is popular.
+
+An item enters by an upsert or by its first block that was added. One that is hidden, deleted or expired, or whose id no
+record has said yet, is not served; expiry is asked of the wall clock when a query comes. The slots of a table are never
+given to another item, so sets of slots stay right.
+
+One thread. Whatever takes long is done in slices: whoever owns the thread calls `tend` between queries.
+"""
+
+import heapq
+import time
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from saros.core.catalogue import P0_DRIFT, Catalogue
+from saros.core.glance import Stamps
+from saros.core.ids import hash_texts
+from saros.core.jit import F32, I32, U32, U64
+from saros.core.masks import Mask
+from saros.core.popular import fill_rates, new_rates, newest_day
+from saros.core.step import LIVE, StepRules
+from saros.redo.replica import Replica
+from saros.wire.item import is_upsert, read_item, text_of
+from saros.wire.v1.events_pb2 import ItemUpsert
+
+_PRIORS, _RATES, _ROWS = 16_384, 16_384, 1024  # slots of a slice: about half a millisecond each
+_TOLD = 32  # upserts of a slice
+_DEADLINES = 1000  # that may be out of date
+_RATES_EVERY_S = 1.0
+_MASKS_MAX = 256  # categories that are asked for often enough to be kept as masks
+
+
+class Shelf:
+    """Items as they are served."""
+
+    def __init__(self, replica: Replica, step: StepRules, upserts_max: int) -> None:
+        """Take what the replica holds. Items that only an upsert named are kept up to `upserts_max`."""
+        self.replica, self._alpha = replica, step.prior
+        items = replica.items
+        self.has_prior = step.kind == LIVE  # the paper's scores have none
+        self.catalogue = Catalogue(items, step.prior if self.has_prior else 0.0)
+        self._stamps = Stamps(items.limit)
+        self._key = replica.genesis.key()
+        self._left = upserts_max
+        self._hidden, self._expired, self._nameless = Mask(), Mask(), Mask()
+        self._told: set[int] = set()  # slots of which an upsert has told
+        self._expires: dict[int, int] = {}
+        self._deadlines: list[tuple[int, int]] = []
+        self._categories: dict[int, tuple[str, ...]] = {}  # of each slot that has some
+        self._members: dict[str, set[int]] = {}
+        self._masks: dict[str, Mask] = {}
+        self._noted, self._changed = items.table.size, False
+        for _ in self._take_in(replica.names.items()):
+            pass
+        slots = items.table.slots()
+        for first in range(0, len(slots), _ROWS):
+            self.catalogue.refresh(slots[first : first + _ROWS])
+        self._noted = 0
+        self._note()
+        self._day = newest_day(items)
+        self._rates, self._next_rates, self._filled = new_rates(self.catalogue), new_rates(self.catalogue), -1
+        fill_rates(self.catalogue, self._rates, 0, len(self._rates), self._day, self._alpha)
+        self._changed, self._rates_at = False, 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of table and catalogue."""
+        items = self.replica.items
+        columns = (*items.arrays, *items.table.arrays(), self._rates, self._next_rates)
+        return sum(column.nbytes for column in columns) + self.catalogue.nbytes
+
+    # --- what comes in -----------------------------------------------------------------------------------------------
+
+    def refresh(self, slots: I32, day: int) -> None:
+        """Rows of these slots have changed, by blocks up to this day."""
+        self.catalogue.refresh(slots)
+        self._note()
+        self._day, self._changed = max(self._day, day), True
+
+    def _note(self) -> None:
+        """Take in slots that are new. Of some an upsert has told before, and there was no place for them."""
+        table, names, first = self.replica.items.table, self.replica.names, self._noted
+        self._noted = table.size
+        self._stamps.extend(table.keys, table.size)
+        nameless = []
+        for slot, key in enumerate(table.keys[first : table.size].tolist(), first):
+            told = names.get(key)
+            if told is None:
+                nameless.append(slot)
+            elif is_upsert(told) and slot not in self._told:
+                self._upsert(key, read_item(told))
+        if nameless:
+            self._nameless.put(nameless)
+
+    def tell(self, told: dict[int, bytes]) -> Iterator[None]:
+        """Take what a record told of items, a slice at a time."""
+        if told:
+            slots = self.replica.items.table.find(np.fromiter(told, np.uint64, len(told)))
+            self._nameless.put(slots[slots >= 0], False)
+            yield from self._take_in(told.items())
+
+    def _take_in(self, told: Iterable[tuple[int, bytes]]) -> Iterator[None]:
+        upserts = [(key, value) for key, value in told if is_upsert(value)]
+        for first in range(0, len(upserts), _TOLD):
+            for key, value in upserts[first : first + _TOLD]:
+                self._upsert(key, read_item(value))
+            self._note()
+            yield
+
+    def _upsert(self, key: int, item: ItemUpsert) -> None:
+        """Put what is known of an item in place of what was known."""
+        items, keys = self.replica.items, np.array([key], np.uint64)
+        slot = int(items.table.find(keys)[0])
+        if slot < 0:
+            if self._left == 0 or item.deleted:
+                return
+            self._left -= 1
+            slot = int(items.intern(keys)[0])
+            self.catalogue.refresh([slot])
+            self._changed = True
+        withheld = item.hidden or item.deleted
+        if withheld or slot in self._told:
+            self._hidden.put([slot], withheld)
+            self._expired.put([slot], False)
+            self._expires.pop(slot, None)
+        self._told.add(slot)
+        if item.expires_at_ms:
+            self._expires[slot] = item.expires_at_ms
+            heapq.heappush(self._deadlines, (item.expires_at_ms, slot))
+            if len(self._deadlines) > 2 * len(self._expires) + _DEADLINES:  # most of them were replaced
+                self._deadlines = [(deadline_ms, each) for each, deadline_ms in self._expires.items()]
+                heapq.heapify(self._deadlines)
+        self._categorise(slot, tuple(dict.fromkeys(item.categories)))
+
+    def _categorise(self, slot: int, categories: tuple[str, ...]) -> None:
+        before = self._categories.pop(slot, ())
+        if categories:
+            self._categories[slot] = categories
+        for category, inside in [(each, False) for each in before] + [(each, True) for each in categories]:
+            members = self._members.setdefault(category, set())
+            (members.add if inside else members.discard)(slot)
+            if category in self._masks:
+                self._masks[category].put([slot], inside)
+            if not members:
+                del self._members[category]
+
+    # --- what takes its time -----------------------------------------------------------------------------------------
+
+    def tend(self) -> bool:
+        """Do a slice of what is due: priors under another p0, rates of what is popular. False: nothing is."""
+        catalogue = self.catalogue
+        if catalogue.rebuilding or (self._changed and catalogue.drift() > P0_DRIFT):
+            if catalogue.rebuild(_PRIORS):
+                self._changed = True
+            return True
+        if self._filled < 0:
+            if not self._changed or time.monotonic() < self._rates_at:
+                return False
+            self._next_rates, self._filled, self._changed = new_rates(catalogue), 0, False
+        done = fill_rates(
+            catalogue, self._next_rates, self._filled, self._filled + _RATES, self._day, self._alpha
+        )  # fmt: skip
+        self._filled += _RATES
+        if done:
+            self._rates, self._filled = self._next_rates, -1
+            self._rates_at = time.monotonic() + _RATES_EVERY_S
+        return True
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    @property
+    def rates(self) -> F32:
+        """The positive rate of each slot, as of a second ago at most."""
+        return self._rates
+
+    def keys_of(self, ids: Iterable[str]) -> U64:
+        """Return the keys of items."""
+        return hash_texts(self._key, list(ids))
+
+    def slots_of(self, ids: Iterable[str]) -> I32:
+        """Return the slots of items, -1 for one that is not in the catalogue."""
+        return self.replica.items.table.find(self.keys_of(ids))
+
+    def seen(self, stamps: U32) -> I32:
+        """Return the slots of items that were seen."""
+        return self._stamps.find(self.replica.items.table.keys, stamps)
+
+    def withheld(self) -> list[Mask]:
+        """Return the sets of what is not served now."""
+        now_ms = int(1000 * time.time())
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            deadline_ms, slot = heapq.heappop(self._deadlines)
+            if self._expires.get(slot) == deadline_ms:
+                self._expired.put([slot])
+        return [self._hidden, self._expired, self._nameless]
+
+    def category(self, name: str) -> list[Mask]:
+        """Return what a query has to be within: nothing where no category is asked for."""
+        if not name:
+            return []
+        if name not in self._masks:
+            if len(self._masks) >= _MASKS_MAX:
+                del self._masks[next(iter(self._masks))]
+            self._masks[name] = Mask()
+            self._masks[name].put(np.fromiter(self._members.get(name, ()), np.int32))
+        return [self._masks[name]]
+
+    def texts(self, slots: I32) -> list[str]:
+        """Return the ids of items."""
+        names = self.replica.names
+        return [text_of(names[key]) for key in self.replica.items.table.keys[slots].tolist()]

@@ -1,0 +1,112 @@
+"""What one boot has made: items and users as of the log, and how they follow it.
+
+A world is filled by one thread from the store (`saros.api.feed`) and then belongs to the event loop, which folds the
+log into it slice by slice between queries. Tokens and readiness are judged by whole records: `reached` moves when all
+of a record is in.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from saros.api.people import People
+from saros.api.plan import ApiPlan
+from saros.api.shelf import Shelf
+from saros.core.guest import Guest
+from saros.redo.fence import Fence
+from saros.redo.record import Learned
+from saros.redo.replica import Replica
+from saros.telemetry import API_SERVABLE_SECONDS
+from saros.wire.v1 import redo_pb2 as pb
+
+_BLOCKS = 64  # of a slice; a block has a dozen items, and each of them an entry that is made anew
+
+_NAMES = 512  # of a slice
+_LOOKS_S = 2.0  # the log's ends are looked at more often than this
+
+
+class Read(NamedTuple):
+    """A message of the log, read ahead: its blocks are columns already."""
+
+    partition: int
+    offset: int
+    record: pb.Record | None
+    found: Learned | None
+
+
+class World:
+    """Items and users as of the log."""
+
+    def __init__(self, plan: ApiPlan, replica: Replica) -> None:
+        """Take the items that the replica holds."""
+        genesis = replica.genesis
+        self.replica = replica
+        self.shelf = Shelf(replica, plan.step, plan.items_max)
+        self.people = People(genesis.partitions, genesis.rows.dim, plan.session, plan.gate, plan.cache_users)
+        self.guest = Guest(replica.items, plan.step)
+        self.hash_key = genesis.key()
+        self.newest_ms = 0
+        self.reached = [fence.next for fence in replica.fences]
+        self._at = [fence.offset for fence in replica.fences]
+        # When the ends of the log were first seen where they were not reached yet, and when they were last looked at.
+        self._ends: list[int] = []
+        self._behind_s = self._looked_s = time.monotonic()
+        self._unreached = True
+        self.broken = False  # a record was folded in part: nothing more may be
+
+    def begin(self, partition: int, fence: Fence, state: bytes) -> None:
+        """Take where the store has a partition's users."""
+        self.people.meet(partition, fence.offset)
+        self.people.bound(partition, state)
+
+    def absorb(self, message: Read) -> Iterator[None]:
+        """Fold one message of the log, a slice at a time."""
+        partition, offset, record, found = message
+        if self.replica.judge(partition, offset, record):
+            if record is None or found is None:
+                raise ValueError(f"the record at {offset} of redo partition {partition} is damaged")
+            yield from self.people.absorb(partition, offset, record)
+            for blocks in self.replica.fold_slices(partition, offset, found, _BLOCKS):
+                self.shelf.refresh(blocks.slots_of(), int(blocks.day.max(initial=0)))
+                yield
+            yield from self._tell(record)
+            self.newest_ms = max(self.newest_ms, record.stats.newest_ms)
+            if record.stats.oldest_ms and not self._unreached:
+                API_SERVABLE_SECONDS.observe(max(0.0, time.time() - record.stats.oldest_ms / 1000))
+        self.reached[partition], self._at[partition] = self.replica.fences[partition].next, offset
+        self._note_reached()
+
+    def _tell(self, record: pb.Record) -> Iterator[None]:
+        """Take what a record tells of items."""
+        told = list(self.replica.told(record).items())
+        for first in range(0, len(told), _NAMES):
+            some = dict(told[first : first + _NAMES])
+            self.replica.name(some)
+            yield from self.shelf.tell(some)
+            yield
+
+    def looked(self, now_s: float, ends: list[int]) -> None:
+        """Hear where the log ended a moment ago."""
+        self._looked_s = now_s
+        if not self._unreached or not self._ends:
+            self._ends, self._behind_s, self._unreached = ends, now_s, True
+        self._note_reached()
+
+    def _note_reached(self) -> None:
+        if self._unreached and self._ends:
+            self._unreached = any(at + 1 < end for at, end in zip(self._at, self._ends, strict=True))
+
+    @property
+    def caught_up(self) -> bool:
+        """True if all is folded that the shards contained (rule 12), and the log was followed to an end it had."""
+        return bool(self._ends) and not self._unreached and not self.broken and self.replica.caught_up
+
+    def lag_s(self) -> float:
+        """Return for how long there has been something in the log that is not folded, or nobody could look."""
+        now_s = time.monotonic()
+        unlooked_s = now_s - self._looked_s
+        return max(now_s - self._behind_s if self._unreached else 0.0, unlooked_s if unlooked_s > _LOOKS_S else 0.0)
+
+    def lag_messages(self) -> int:
+        """Return how many messages were not folded when the log was last looked at."""
+        return sum(max(0, end - at - 1) for at, end in zip(self._at, self._ends, strict=False))

@@ -1,0 +1,165 @@
+"""What serving needs of users: how far they have come, their rows, and what they have clicked, read from their bytes.
+
+A row of `GlanceArrays` stands for one user. No learner is needed to fill it: the state's bytes say it all
+(`saros.core.codec_users` has the format). What was clicked is kept as *stamps*, both halves of an item's key xor-ed, as
+the gate keeps it for repeated clicks: 4 bytes each. Two items share a stamp with odds of 1 in 4 billion; then the one
+counts as seen where the other was.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from saros.core.codec import get, get_i32, ones, pieces, refuse
+from saros.core.codec_users import SHADOWED, USER_HEADER, WAITED_FOR, first_fault
+from saros.core.jit import F32, I32, I64, U8, U32, U64, as_int, kernel, line_zeros
+from saros.core.sessions import SessionRules
+from saros.core.users import REPEAT_SIZE
+
+BLOCKS, COUNTED, MOVED = 0, 1, 2  # columns of `numbers`: blocks closed, of them in the window, moves of the row
+# What is known of a user: nothing; its state, while its row is as the store has it; all of it.
+NOTHING, STATE, WHOLE = 0, 1, 2
+ERASED, ROW, UNSEEN = 1, 4, 8  # flags of a record's users
+
+
+class GlanceArrays(NamedTuple):
+    """Columns of n users."""
+
+    known: U8  # [n]
+    at: I64  # [n] the redo offset that it is known as of
+    numbers: I32  # [n, 3]
+    seen: U32  # [n, w] stamps
+    seen_count: I32  # [n] of them
+    rows: F32  # [n, d]
+
+
+def glance_arrays(count: int, dim: int, rules: SessionRules) -> GlanceArrays:
+    """Return columns of so many users of whom nothing is known."""
+    width = REPEAT_SIZE + rules.carried_max + rules.clicked_max
+    return GlanceArrays(
+        known=np.zeros(count, np.uint8),
+        at=np.full(count, -1, np.int64),
+        numbers=np.zeros((count, 3), np.int32),
+        seen=np.zeros((count, width), np.uint32),
+        seen_count=np.zeros(count, np.int32),
+        rows=line_zeros((count, dim), np.float32),
+    )
+
+
+@kernel
+def stamp_of(key: np.uint64) -> np.uint32:
+    """Return both halves of a key xor-ed."""
+    return np.uint32((key ^ (key >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
+
+
+@kernel
+def blank(users: GlanceArrays, user: int, at: int) -> None:
+    """Note that there is no such user as of a redo offset."""
+    users.known[user], users.at[user], users.seen_count[user] = WHOLE, at, 0
+    for k in range(3):
+        users.numbers[user, k] = 0
+
+
+@kernel
+def _put_stamps(users: GlanceArrays, user: int, buffer: U8, first: int, count: int) -> None:
+    """Add the stamps of items whose keys stand in the buffer; where there is no room, the oldest are left out."""
+    size = users.seen_count[user]
+    skipped = max(0, count - (users.seen.shape[1] - size))
+    for k in range(skipped, count):
+        users.seen[user, size] = stamp_of(get(buffer, first + 8 * k, 8))
+        size += 1
+    users.seen_count[user] = size
+
+
+@kernel
+def _read(users: GlanceArrays, user: int, buffer: U8, first: int) -> None:
+    """Read the state of a user, which has no fault."""
+    negatives, carried = as_int(get(buffer, first + 4, 2)), as_int(get(buffer, first + 6, 2))
+    clicked, flags = as_int(get(buffer, first + 8, 2)), as_int(buffer[first + 1])
+    ring, repeats = as_int(buffer[first + 2]), as_int(buffer[first + 3])
+    users.numbers[user, BLOCKS], users.numbers[user, COUNTED] = get_i32(buffer, first + 32), get_i32(buffer, first + 36)
+    users.numbers[user, MOVED] = get_i32(buffer, first + 40)
+    at = first + USER_HEADER + 4 * (ones(as_int(buffer[first + 10])) + ones(as_int(buffer[first + 11])) + ring)
+    at += (32 if flags & SHADOWED else 0) + (8 if flags & WAITED_FOR else 0)
+    for k in range(repeats):
+        users.seen[user, k] = np.uint32(get(buffer, at + 4 * k, 4))
+    users.seen_count[user] = repeats
+    at += 4 * repeats + 8 * negatives
+    _put_stamps(users, user, buffer, at, carried)
+    _put_stamps(users, user, buffer, at + 8 * carried, clicked)
+
+
+@kernel
+def _absorb(users: GlanceArrays, slots: I32, flags: U8, buffer: U8, starts: I64, rows: F32, at: int) -> None:
+    """Set users to what a record says; those without a place (slot -1), or known as of later, are left out."""
+    row = 0
+    for k in range(slots.shape[0]):
+        user, has_row = slots[k], flags[k] & ROW != 0
+        if user >= 0 and users.at[user] < at:
+            if flags[k] & ERASED:
+                blank(users, user, at)
+            if flags[k] & UNSEEN == 0:
+                _read(users, user, buffer, starts[k])
+                users.at[user] = at
+                if has_row:
+                    for d in range(rows.shape[1]):
+                        users.rows[user, d] = rows[row, d]
+                    users.known[user] = WHOLE
+                elif users.known[user] == NOTHING:
+                    users.known[user] = STATE
+        row += has_row
+
+
+def absorb(users: GlanceArrays, slots: I32, flags: U8, data: bytes | U8, starts: I64, rows: F32, at: int) -> None:
+    """Set users to the states in `data` as of a redo offset; those flagged `ROW` have a row in `rows`, in order.
+
+    The row of one without is what it was: where that is not known, only its state is from here on.
+    """
+    buffer = pieces(data, starts, len(slots))
+    refuse("user state", *first_fault(buffer, starts))
+    if (flags & ROW != 0).sum() != len(rows) or rows.shape[1] != users.rows.shape[1]:
+        raise ValueError("the rows of users are not as many, or not as long, as their flags say")
+    _absorb(users, slots, flags, buffer, starts, rows, at)
+
+
+class Stamps:
+    """Finds the slots of items by their stamps. Slots are numbered as they come, and are never taken back."""
+
+    def __init__(self, limit: int) -> None:
+        # Zeros that nobody touched take no memory: so nothing has to grow.
+        self._first: I32 = np.zeros(1 << max(1, (limit - 1).bit_length()), np.int32)  # slot + 1 by bucket; 0: none
+        self._following: I32 = np.zeros(limit, np.int32)  # likewise, of the same bucket
+        self._size = 0
+
+    def extend(self, keys: U64, size: int) -> None:
+        """Take in the slots up to `size`, whose keys are keys[slot]."""
+        _chain(self._first, self._following, keys, self._size, size)
+        self._size = max(self._size, size)
+
+    def find(self, keys: U64, stamps: U32) -> I32:
+        """Return the slots that have one of these stamps."""
+        found = np.empty(4 * len(stamps), np.int32)
+        return found[: _find(self._first, self._following, keys, stamps, found)]
+
+
+@kernel
+def _chain(first: I32, following: I32, keys: U64, begin: int, end: int) -> None:
+    mask = np.uint32(first.shape[0] - 1)
+    for slot in range(begin, end):
+        bucket = stamp_of(keys[slot]) & mask
+        following[slot] = first[bucket]
+        first[bucket] = slot + 1
+
+
+@kernel
+def _find(first: I32, following: I32, keys: U64, stamps: U32, found: I32) -> int:
+    """Fill `found`; return how many there are. What has no room is left out: more than four share a stamp never."""
+    mask, count = np.uint32(first.shape[0] - 1), 0
+    for k in range(stamps.shape[0]):
+        slot = first[stamps[k] & mask] - 1
+        while slot >= 0:
+            if stamp_of(keys[slot]) == stamps[k] and count < found.shape[0]:
+                found[count] = slot
+                count += 1
+            slot = following[slot] - 1
+    return count

@@ -1,0 +1,131 @@
+"""A model that knows its answers by heart, for tests of what HTTP makes of them; and a server for it."""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import httpx
+
+from saros.adapters.kafka import Cluster, Sender
+from saros.api.app import App
+from saros.api.limits import Limits
+from saros.api.plan import Answer, Wish
+from saros.api.server import Server, listening, new_server
+from saros.api.service import Service
+from tests.trainer.runs import await_until
+
+TIME_MS = 1_700_000_000_250
+ITEMS = [f"item/{k}" for k in range(20)]
+WAIT_S = 30.0
+PROBLEM = "application/problem+json"
+LIMITS = Limits()
+
+
+class Double:
+    """Recommends ITEMS in order, and remembers what it was asked."""
+
+    def __init__(self, partitions: int = 3) -> None:
+        self.partitions = partitions
+        self.asked: list[Wish] = []
+        self.reasons: list[str] = []
+        self.closed = False
+        self.go_on: asyncio.Event | None = None  # set: `recommend` waits for it
+        self.entered = threading.Semaphore(0)
+        self.fails: Exception | None = None
+
+    async def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def why_not_ready(self) -> list[str]:
+        return self.reasons
+
+    async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
+        self.asked += wishes
+        self.entered.release()
+        if self.go_on is not None:
+            await self.go_on.wait()
+        if self.fails is not None:
+            raise self.fails
+        return [self._answer(wish, ITEMS) for wish in wishes]
+
+    async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
+        self.asked.append(wish)
+        return self._answer(wish, sorted(candidates))
+
+    def _answer(self, wish: Wish, items: Sequence[str]) -> Answer:
+        if wish.token == "none":
+            raise ValueError("'none' is no token")
+        kept = [item for item in items if item not in wish.exclude][: wish.k]
+        return Answer(
+            [(item, 1.0 - k / 8) for k, item in enumerate(kept)],
+            "model" if wish.user_id else "session" if wish.session else "popular",
+            "in_band" if wish.user_id else "cold",
+            TIME_MS,
+            False,
+            wish.wait_ms > 0 if wish.token else None,
+        )
+
+    def similar(self, item_id: str, k: int, exclude: Sequence[str], category: str) -> list[tuple[str, float]] | None:
+        if item_id not in ITEMS:
+            return None
+        return [(item, 0.5) for item in ITEMS if item != item_id and item not in exclude][:k]
+
+    def popular(self, k: int, category: str) -> list[tuple[str, float]]:
+        return [(f"{category}{item}", 0.25) for item in ITEMS[:k]]
+
+    def stats(self) -> dict[str, object]:
+        return {"items": len(ITEMS)}
+
+
+class Served:
+    """A server that runs in a thread, and the model behind it."""
+
+    def __init__(self, model: Double, url: str, service: Service, server: Server) -> None:
+        self.model, self.url, self.service, self._server = model, url, service, server
+        self.client = httpx.Client(base_url=url, timeout=WAIT_S)
+
+    def stop(self) -> None:
+        """Ask it to end, as a signal does."""
+        self._server.should_exit = True
+
+
+@contextmanager
+def served(
+    model: Double, *, bootstrap: str = "127.0.0.1:1", topic: str = "nowhere", limits: Limits = LIMITS,
+    header_max_bytes: int = 32_768, ack_timeout_s: float = 30.0, queue_messages: int = 10_000,
+) -> Iterator[Served]:  # fmt: skip
+    """Serve a model on a free port until the block ends. Without a broker nothing can be sent."""
+    sender = Sender(Cluster(bootstrap), ack_timeout_s=ack_timeout_s, messages_max=queue_messages, bytes_max=64 * 2**20)
+    service = Service(model, sender, topic, limits)
+    failures: list[BaseException | None] = []
+    listener = listening("127.0.0.1", 0)
+    server = new_server(App(service, failures.append), header_max_bytes)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", service, server)
+    try:
+        await_until(lambda: server.started or not thread.is_alive())
+        assert server.started
+        yield running
+    finally:
+        running.client.close()
+        server.should_exit = True
+        thread.join(WAIT_S)
+        listener.close()
+        assert not thread.is_alive()
+        assert failures in ([], [None]), "the model was loaded"
+
+
+def check_problem(answer: httpx.Response, status: int, name: str, where: str = "") -> None:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == PROBLEM
+    told = answer.json()
+    assert (told["type"], told["status"]) == (f"urn:saros:problem:{name}", status)
+    assert told["title"]
+    assert told["detail"]
+    if where:
+        assert where in [error["name"] for error in told["errors"]], told

@@ -1,0 +1,302 @@
+"""Serving while things go wrong: the store lags, is away or falls back, the log is trimmed or made anew."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from saros.adapters.kafka import Admin
+from saros.adapters.redis import EmbeddedStore
+from saros.adapters.redo import Message, RedoLog
+from saros.api.model import Answer, Wish
+from saros.api.model import Model as Served
+from saros.core.catalogue import Catalogue
+from saros.core.items import Items
+from saros.core.topk import top_k
+from saros.redo.replica import Replica
+from saros.telemetry import API_BOOTS
+from saros.wire.v1 import redo_pb2 as pb
+from tests.api.runs import PATIENCE_S, Sender, reached, run, serving, trim_all, until, written
+from tests.broker import Broker
+from tests.store import connect
+from tests.trainer.copies import rows_of
+from tests.trainer.runs import PARTITIONS, SAROS, Model, running
+
+
+@pytest.fixture
+def own_store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """A store that a test may stop."""
+    with EmbeddedStore(tmp_path / "store") as server:
+        yield server
+
+
+@pytest.fixture
+def trained(real_broker: Broker, own_store: EmbeddedStore, model_name: str, tmp_path: Path) -> Model:
+    return Model(model_name, real_broker.address, own_store.address, tmp_path)
+
+
+def replayed(trained: Model) -> Replica:
+    """Return what the log makes of nothing."""
+    topic = Admin(trained.cluster).find(trained.topics.redo)
+    assert topic is not None
+    redo = RedoLog(trained.cluster, topic)
+    genesis = redo.genesis()
+    assert genesis is not None
+    replica = Replica(genesis, Items(genesis.rows, 5000))
+    for partition in range(PARTITIONS):
+        for fence, record in redo.accepted(partition, genesis.start(partition), redo.end(partition)):
+            replica.fold(partition, fence.offset, record)
+            replica.fences[partition] = fence
+    redo.close()
+    return replica
+
+
+def test_booted_while_three_trainers_work_it_equals_a_replay(trained: Model) -> None:
+    async def work() -> None:
+        trained.send(400)
+        with running([trained.trainer() for _ in range(3)]):
+            await asyncio.sleep(0)
+            async with serving(trained, ready=False) as early:
+                await until(lambda: not early.why_not_ready(), trained.logs, 2 * PATIENCE_S)
+                for seed in range(4):
+                    await asyncio.to_thread(trained.send, 400, seed)
+                async with serving(trained) as late:
+                    for model in (early, late):
+                        await asyncio.to_thread(trained.send, 200)
+                        await reached(model, trained)
+                    await reached(early, trained)
+                    await compare([early, late])
+
+    async def compare(models: list[Served]) -> None:
+        replica = await asyncio.to_thread(replayed, trained)
+        for model in models:
+            world = model._world
+            assert world is not None
+            assert [fence.next for fence in replica.fences] == world.reached
+            assert rows_of(world.replica.items) == rows_of(replica.items)
+            assert world.replica.items.arrays.totals.tolist() == replica.items.arrays.totals.tolist()
+            assert world.replica.names == replica.names
+            # The p0 in force is that of when priors were last made anew: both make them now.
+            catalogue, own = Catalogue(replica.items, 4.0), world.shelf.catalogue
+            catalogue.refresh(replica.items.table.slots())
+            assert own.rebuild(10_000)
+            for row in np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32):
+                theirs, ours = top_k(catalogue, row, 10), top_k(own, row, 10)
+                assert catalogue.keys[theirs.slots].tolist() == own.keys[ours.slots].tolist()
+                assert theirs.scores.tobytes() == ours.scores.tobytes()
+            fresh = Catalogue(world.replica.items, 4.0)
+            fresh.refresh(world.replica.items.table.slots())
+            for name in ("codes", "scale", "err", "norm", "inverse", "known"):
+                assert np.array_equal(getattr(fresh.arrays, name), getattr(world.shelf.catalogue.arrays, name)), name
+
+    run(work())
+
+
+async def asked_all_along(model: Served, wishes: list[Wish], stop: asyncio.Event) -> list[Answer]:
+    """Ask again and again; an error ends it."""
+    answers = []
+    while not stop.is_set():
+        answers += await model.recommend(wishes)
+        await asyncio.sleep(0.005)
+    return answers
+
+
+def test_the_store_is_stopped_and_started_under_load(trained: Model, own_store: EmbeddedStore) -> None:
+    async def work() -> None:
+        trained.send(300)
+        await asyncio.to_thread(trained.drain)
+        users = [Wish(f"user-{k}", k=5) for k in range(30)] + [Wish("nobody"), Wish(session=(("item/1", True),))]
+        async with serving(trained) as model:
+            (warm,), stop = await model.recommend(users[:1]), asyncio.Event()
+            load = asyncio.create_task(asked_all_along(model, users, stop))
+            own_store.kill()
+            await until(lambda: model.stats()["stale"])
+            (away, stranger, guest) = await model.recommend([users[0], Wish("user-59"), users[-1]])
+            assert away == warm._replace(stale=True), "from memory"
+            assert (stranger.source, stranger.user_state, stranger.stale) == ("popular", "cold", True)
+            assert stranger.items
+            assert (guest.source, guest.stale) == ("session", False), "a guest needs no store"
+            assert not model.why_not_ready()
+            await asyncio.to_thread(own_store.restart)
+            await until(lambda: not model.stats()["stale"])
+            (back,) = await model.recommend(users[:1])
+            assert back == warm
+            stop.set()
+            answers = await load
+            assert {answer.stale for answer in answers} == {True, False}
+            assert all(answer.items for answer in answers)
+
+    run(work())
+
+
+def test_what_the_store_has_not_got_is_served_from_memory(trained: Model, own_store: EmbeddedStore) -> None:
+    async def work() -> None:
+        sender = Sender(trained)
+        with running([trained.trainer()]):
+            async with serving(trained) as model:
+                token = sender.learn("zoe", 3)
+                (before,) = await model.recommend([Wish("zoe", k=50, token=token, wait_ms=9000)])
+                await written(trained)
+                assert own_store._process is not None
+                # The server's own process: what was started is a shell that guards it.
+                os.killpg(own_store._process.pid, signal.SIGSTOP)
+                try:
+                    sender.show("zoe", before.items[0][0], "passed/over")
+                    token = sender.click("zoe", before.items[0][0])
+                    (lagging,) = await model.recommend([Wish("zoe", k=50, token=token, wait_ms=9000)])
+                    assert lagging.token_reached, "the log does not wait for the store"
+                    assert lagging.source == "model"
+                    assert before.items[0][0] not in dict(lagging.items)
+                finally:
+                    os.killpg(own_store._process.pid, signal.SIGCONT)
+                await until(lambda: not model.stats()["stale"])
+                (after,) = await model.recommend([Wish("zoe", k=50)])
+                assert after == lagging._replace(stale=False, token_reached=None)
+
+    run(work())
+
+
+def test_a_store_that_fell_back_is_never_believed(trained: Model, own_store: EmbeddedStore) -> None:
+    async def work() -> None:
+        sender, redis = Sender(trained), connect(own_store.address)
+        pattern = f"{{{trained.name}:*}}:*"
+        with running([trained.trainer()]):
+            sender.learn("zoe", 3)
+            async with serving(trained) as model:
+                await reached(model, trained)
+                await written(trained)
+                keys = [key for key in redis.scan_iter(pattern) if b":u:" in key or b":pf:" in key]
+                old = {key: redis.get(key) or b"" for key in keys}
+                token = sender.learn("zoe", 4)
+                (known,) = await model.recommend([Wish("zoe", k=50, token=token, wait_ms=9000)])
+                await written(trained)
+        # Nobody is left to mend it.
+        async with serving(trained) as late, serving(trained) as other:
+            (whole,) = await late.recommend([Wish("zoe", k=50)])
+            assert whole == known._replace(token_reached=None)
+            redis.mset(old)
+            (cached,), (read,) = await late.recommend([Wish("zoe", k=50)]), await other.recommend([Wish("zoe", k=50)])
+            assert cached == whole, "what is in memory is right"
+            assert read.stale, "the store has had more than that"
+            (again,) = await other.recommend([Wish("zoe", k=50)])
+            assert again.stale, "and it was not kept"
+        redis.close()
+
+    run(work())
+
+
+def test_it_boots_again_where_its_place_was_trimmed_away(trained: Model) -> None:
+    async def work() -> None:
+        trained.send(300)
+        with running([trained.trainer()]):
+            async with serving(trained, lag_max_s=2.5) as model:
+                await reached(model, trained)
+                boots = API_BOOTS._value.get()
+                # It reads nothing while the log goes on, as a process that was stopped.
+                with stopped():
+                    trained.send(300, 1)
+                    await until(lambda: model.why_not_ready(), timeout_s=10)
+                    assert "behind" in model.why_not_ready()[0]
+                    (stale,) = await model.recommend([Wish("user-1")])
+                    assert stale.stale
+                    assert stale.items
+                    await written(trained)
+                    trim_all(trained)
+                await until(lambda: API_BOOTS._value.get() > boots, lambda: str(model.why_not_ready()))
+                await until(lambda: not model.why_not_ready(), lambda: str(model.why_not_ready()))
+                trained.send(50, 2)
+                await reached(model, trained)
+                (fresh,) = await model.recommend([Wish("user-1")])
+                assert not fresh.stale
+                assert fresh.items
+
+    run(work())
+
+
+@contextmanager
+def stopped() -> Iterator[None]:
+    """Let no feed read on; what was fetched ahead is thrown away, as a process has it that was stopped for long."""
+    poll, go_on = RedoLog.poll, threading.Event()
+
+    def wait(redo: RedoLog, timeout_s: float, count: int = 100) -> list[Message]:
+        redo._reader.pause(redo._topic, list(range(PARTITIONS)))
+        go_on.wait()
+        redo._reader.resume(redo._topic, list(range(PARTITIONS)))
+        return poll(redo, timeout_s, count)
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RedoLog, "poll", wait)
+            yield
+    finally:
+        go_on.set()
+
+
+def test_a_record_that_cannot_be_folded_is_not_folded_in_part(trained: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        sender = Sender(trained)
+        sender.learn("ann", 3)
+        with running([trained.trainer()]):
+            async with serving(trained) as model:
+                await reached(model, trained)
+                broken, told = model._world, Replica.told
+
+                def fail(replica: Replica, record: pb.Record) -> dict[int, bytes]:
+                    monkeypatch.setattr(Replica, "told", told)
+                    raise ValueError("damaged")
+
+                monkeypatch.setattr(Replica, "told", fail)
+                token = sender.learn("ann", 1)
+                await until(lambda: model._world is not broken, lambda: str(model.why_not_ready()))
+                assert broken is not None
+                assert broken.broken
+                (answer,) = await model.recommend([Wish("ann", token=token, wait_ms=9000)])
+                assert (answer.token_reached, answer.stale) == (True, False)
+                assert model._world is not None
+                assert rows_of(model._world.replica.items) == rows_of(replayed(trained).items)
+
+    run(work())
+
+
+def test_without_a_log_it_is_alive_and_says_why(trained: Model) -> None:
+    async def work() -> None:
+        async with serving(trained, ready=False) as model:
+            assert model.why_not_ready()
+            await until(lambda: model.why_not_ready() == ["no genesis yet"])
+            assert (model.partitions, model.p0, model.popular(10), model.similar("x", 10)) == (0, 0.0, [], None)
+            (answer,) = await model.recommend([Wish("ann", token="2:7")])
+            assert answer == Answer([], "popular", "cold", 0, True, False)
+            assert model.stats()["ready"] is False
+            Sender(trained).learn("ann")
+            with running([trained.trainer()]):
+                await until(lambda: not model.why_not_ready(), trained.logs)
+                await reached(model, trained)
+                (answer,) = await model.recommend([Wish("ann")])
+                assert (answer.source, model.partitions) == ("model", PARTITIONS)
+
+    run(work())
+
+
+def test_another_log_of_the_same_name_is_booted(trained: Model) -> None:
+    async def work() -> None:
+        trained.send(300)
+        await asyncio.to_thread(trained.drain)
+        async with serving(trained) as model:
+            log_id = model.stats()["log_id"]
+            Admin(trained.cluster).delete(trained.topics.redo)
+            saros = subprocess.run([SAROS, "rebase"], env=trained.environ(), capture_output=True, check=False)
+            assert saros.returncode == 0, saros.stdout + saros.stderr
+            await until(lambda: model.stats()["log_id"] != log_id, lambda: str(model.stats()))
+            await until(lambda: not model.why_not_ready(), lambda: str(model.why_not_ready()))
+            (answer,) = await model.recommend([Wish("user-1")])
+            assert answer.items
+            assert not answer.stale
+
+    run(work())

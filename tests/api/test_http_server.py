@@ -1,0 +1,154 @@
+"""How the server behaves: under load, when something breaks, before it is ready, at its end; and odd connections."""
+
+import asyncio
+import logging
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from saros.api.limits import Limits
+from tests.api.double import Double, Served, check_problem, served
+
+
+@pytest.fixture
+def api() -> Iterator[Served]:
+    with served(Double()) as running:
+        yield running
+
+
+def test_a_body_that_does_not_come_is_408() -> None:
+    with served(Double(), limits=Limits(body_timeout_s=0.2)) as api:
+        address = api.url.removeprefix("http://").split(":")
+        with socket.create_connection((address[0], int(address[1]))) as slow:
+            head = "POST /v1/rank HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+            slow.sendall(head.encode())
+            answer = slow.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"urn:saros:problem:timeout" in answer
+
+
+def test_what_is_unexpected_is_500_and_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    model = Double()
+    model.fails = ZeroDivisionError("the secret of the house")
+    with served(model) as api, caplog.at_level(logging.ERROR, "saros.api"):
+        for answer in (
+            api.client.get("/v1/users/ann/recommendations"),
+            api.client.post("/v1/recommendations", json={"user_id": "ann"}),
+        ):
+            check_problem(answer, 500, "internal")
+            assert "secret" not in answer.text
+        model.fails = ValueError("no token was given, so this is a defect")
+        check_problem(api.client.get("/v1/users/ann/recommendations"), 500, "internal")
+        text = api.client.get("/metrics").text
+    assert 'saros_api_requests_total{method="POST",route="/v1/recommendations",status="500"} 1.0' in text
+    assert caplog.text.count("the secret of the house") == 2
+
+
+def test_what_is_too_much_is_sent_away_and_the_rest_is_served() -> None:
+    model = Double()
+    with served(model, limits=Limits(concurrency_max=2)) as api, ThreadPoolExecutor(2) as pool:
+        model.go_on = asyncio.Event()
+        busy = [pool.submit(api.client.get, "/v1/users/ann/recommendations") for _ in range(2)]
+        assert all(model.entered.acquire(timeout=10) for _ in busy)
+        for path in ("/v1/users/bob/recommendations", "/v1/stats"):
+            answer = api.client.get(path)
+            check_problem(answer, 503, "overloaded")
+            assert int(answer.headers["retry-after"]) >= 1
+        assert api.client.get("/livez").status_code == 200
+        text = api.client.get("/metrics").text
+        assert "saros_api_requests_in_work 3.0" in text
+        release(api)
+        assert [one.result().status_code for one in busy] == [200, 200]
+        assert api.client.get("/v1/users/bob/recommendations").status_code == 200
+
+
+def release(api: Served) -> None:
+    """Let the requests go on that wait in the model."""
+    event = api.model.go_on
+    assert event is not None
+    loop = event._loop  # type: ignore[attr-defined]
+    loop.call_soon_threadsafe(event.set)
+
+
+def test_requests_in_work_are_finished_before_the_end() -> None:
+    model = Double()
+    with served(model) as api:
+        model.go_on = asyncio.Event()
+        with ThreadPoolExecutor(1) as pool:
+            busy = pool.submit(api.client.get, "/v1/users/ann/recommendations")
+            assert model.entered.acquire(timeout=10)
+            timer = threading.Timer(0.5, release, [api])
+            timer.start()
+            api.stop()
+            answer = busy.result()
+    assert answer.status_code == 200
+    assert model.closed
+    timer.join()
+
+
+def test_it_is_live_before_it_is_ready_and_answers_on_when_it_is_late() -> None:
+    model = Double()
+    model.reasons = ["the catalogue is not loaded", "9 s behind"]
+    with served(model) as api:
+        assert api.client.get("/livez").json() == {"status": "live"}
+        answer = api.client.get("/readyz")
+        check_problem(answer, 503, "not-ready")
+        assert answer.json()["reasons"] == model.reasons
+        assert "9 s behind" in answer.json()["detail"]
+        assert "saros_api_ready 0.0" in api.client.get("/metrics").text
+        for path in ("/v1/users/ann/recommendations", "/v1/popular", "/v1/items/item%2F1/similar"):
+            check_problem(api.client.get(path), 503, "not-ready")
+        check_problem(api.client.post("/v1/rank", json={"user_id": "a", "candidates": ["b"]}), 503, "not-ready")
+        model.reasons = []
+        assert api.client.get("/readyz").json() == {"status": "ready"}
+        assert api.client.get("/v1/users/ann/recommendations").status_code == 200
+        model.reasons = ["31 s behind"]
+        assert api.client.get("/readyz").status_code == 503
+        assert api.client.get("/v1/users/ann/recommendations").status_code == 200, "late is better than never"
+
+
+def test_metrics_have_routes_and_no_ids() -> None:
+    with served(Double()) as api:
+        for user in ("ann", "bob"):
+            api.client.get(f"/v1/users/{user}/recommendations")
+        api.client.get("/v1/users/ann/recommendations?k=x")
+        api.client.get("/secret-path")
+        api.client.post("/v1/rank", json={"user_id": "a", "candidates": ["b"]})
+        text = api.client.get("/metrics").text
+    template = 'route="/v1/users/{user_id}/recommendations"'
+    assert f'saros_api_requests_total{{method="GET",{template},status="200"}} 2.0' in text
+    assert f'saros_api_requests_total{{method="GET",{template},status="422"}} 1.0' in text
+    assert 'saros_api_requests_total{method="GET",route="other",status="404"} 1.0' in text
+    assert 'saros_api_requests_total{method="POST",route="/v1/rank",status="200"} 1.0' in text
+    assert f'saros_api_request_seconds_bucket{{le="+Inf",{template}}} 3.0' in text
+    assert "ann" not in re.findall(r'"([^"]*)"', text)
+    assert "secret" not in text
+
+
+def test_headers_that_are_too_large_are_431() -> None:
+    with served(Double(), header_max_bytes=2000) as api:
+        check_problem(api.client.get("/livez", headers={"x": "y" * 2000}), 431, "headers-too-large")
+        check_problem(api.client.get(f"/v1/popular?category={'y' * 2000}"), 431, "headers-too-large")
+        assert api.client.get("/livez", headers={"x": "y" * 1500}).status_code == 200
+        host, port = api.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as endless:
+            endless.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\nx: ")
+            for _ in range(4):  # a header without an end, bit by bit
+                endless.sendall(b"y" * 600)
+                time.sleep(0.05)
+            assert endless.makefile("rb").read().startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize("noise", [b"nonsense\r\n\r\n", b"GET /caf\xc3\xa9 HTTP/1.1\r\nhost: x\r\n\r\n"])
+def test_what_is_no_http_is_400(api: Served, noise: bytes) -> None:
+    host, port = api.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as odd:
+        odd.sendall(noise)
+        answer = odd.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"urn:saros:problem:bad-request" in answer
