@@ -57,13 +57,14 @@ test-faults: $(STAMP) ## The long fault runs (tens of minutes). SEED repeats one
 	@echo SAROS_TEST_SEED=$(SEED)
 	SAROS_TEST_FAULTS=1 SAROS_TEST_SEED=$(SEED) $(BIN)/pytest tests/model tests/trainer $(ARGS)
 
-bench: $(STAMP) ## Measure core, serving and ingest beside their PEERS. ARGS are passed to `saros bench core`.
+bench: $(STAMP) ## Measure core, serving, ingest and trainer beside their PEERS. ARGS are passed to `saros bench core`.
 	@mkdir -p build && $(BIN)/pip freeze --exclude-editable > build/installed.txt  # peers must not move what is locked
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint build/installed.txt $(PEERS) || \
 		echo 'saros: not all of "$(PEERS)" could be installed; their rows say so' >&2
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/saros bench core $(ARGS)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/saros bench serve
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.broker $(BIN)/saros bench ingest
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.broker $(BIN)/saros bench train
 
 proto: $(STAMP) ## Write the Python code of proto/ anew. A test fails where it is stale.
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --python_out=services --pyi_out=services \

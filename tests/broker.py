@@ -15,18 +15,13 @@ Invariants:
   where it is not turned off.)
 """
 
-import gc
 import os
-import random
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -35,15 +30,14 @@ from typing import Literal, NamedTuple
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from tests.servers import START_S, BrokerError, UnavailableError, container, free_ports, obituary, spawned
+
 KAFKA = "4.1.0"
 IMAGE = f"apache/kafka:{KAFKA}"
 JAVA_MIN = 17  # what Kafka's jars are compiled for
 STARTED = "Kafka Server started"
-START_S = 60
 GIVEN_S = 10
-ENGINE_S = 2
 MAVEN_S = 240
-TAIL_LINES = 40
 
 # Any id will do. A random one may begin with a dash, and is then taken for an option.
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
@@ -60,14 +54,6 @@ class Broker(NamedTuple):
     address: str
     real: bool
     note: str
-
-
-class UnavailableError(Exception):
-    """This kind of broker is not to be had here."""
-
-
-class BrokerError(Exception):
-    """A broker that should be here does not work."""
 
 
 @contextmanager
@@ -115,110 +101,54 @@ def docker(others: Mapping[str, str] = {}) -> Iterator[str]:
         yield address
 
 
-@contextmanager
-def container(
-    image: str, ports: tuple[int, int], ready: str, environ: Mapping[str, str] = {}, command: str | None = None
-) -> Iterator[None]:
-    """Run a container until its log has said that it is ready; a port inside is one of this machine's."""
-    ask_engine()
-    from docker.errors import DockerException
-    from testcontainers.core.container import DockerContainer
-    from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+class Site(NamedTuple):
+    """A place for a broker on the local Java: its data survive it, and it comes back to the same address."""
 
-    running = DockerContainer(image).with_bind_ports(*ports)
-    for name, value in environ.items():
-        running.with_env(name, value)
-    if command is not None:
-        running.with_command(command)
-    running.waiting_for(LogMessageWaitStrategy(ready).with_startup_timeout(START_S))
-    try:
-        try:
-            running.start()
-        except DockerException as error:
-            raise UnavailableError(f"docker: {image} cannot be run: {error}") from None
-        except (RuntimeError, TimeoutError) as error:
-            log = b"".join(running.get_logs()).decode(errors="replace")
-            raise BrokerError(obituary(f"{image} did not start", log)) from error
-        yield
-    finally:
-        running.stop()
-
-
-def ask_engine() -> None:
-    """Return when a Docker engine answers."""
-    from docker.errors import DockerException
-    from testcontainers.core.docker_client import DockerClient
-
-    reason = ""
-    # Where nobody listens, docker leaves its socket to the garbage collector, and that would warn in some later test.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        try:
-            engine = DockerClient(timeout=ENGINE_S).client
-            engine.ping()
-            engine.close()
-        except (DockerException, OSError) as error:
-            reason = f"docker: no engine answers ({_cause(error)})"
-        if reason:
-            gc.collect()
-            raise UnavailableError(reason)
-
-
-def _cause(error: BaseException) -> BaseException:
-    """Return the error that all began with."""
-    return error if error.__context__ is None else _cause(error.__context__)
+    address: str
+    run: tuple[str, ...]
+    config: Path
+    log: Path
 
 
 @contextmanager
 def java(scratch: Path, others: Mapping[str, str] = {}) -> Iterator[str]:
     """Run Kafka on the local Java, with `others` over the usual settings, and yield its address."""
+    with java_site(scratch, others) as site, serving(site):
+        yield site.address
+
+
+@contextmanager
+def java_site(scratch: Path, others: Mapping[str, str] = {}) -> Iterator[Site]:
+    """Make a place for a broker, and remove its data in the end."""
     program, libs = java_path(), jars()
     host, internal, controller = free_ports(3)
     address = f"127.0.0.1:{host}"
     data, log, config = scratch / "data", scratch / "kafka.log", scratch / "server.properties"
     usual = _settings(address, address, internal, controller, others)
     config.write_text("".join(f"{name}={value}\n" for name, value in {"log.dirs": str(data), **usual}.items()))
-    run = [program, "-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=INFO", "-cp", f"{libs}/*"]
+    run = (program, "-Xmx512m", "-XX:+UseSerialGC", "-Dlog4j2.level=INFO", "-cp", f"{libs}/*")
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, data, ignore_errors=True)
         form = [*run, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
         if stack.enter_context(spawned(form, log)).wait(START_S) != 0:
             raise BrokerError(obituary("Kafka refused its settings", log.read_text(errors="replace")))
-        process = stack.enter_context(spawned([*run, "kafka.Kafka", str(config)], log))
+        yield Site(address, run, config, log)
+
+
+@contextmanager
+def serving(site: Site) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a broker at its place, from when it serves; it ends as in a crash."""
+    before = site.log.stat().st_size
+    with spawned([*site.run, "kafka.Kafka", str(site.config)], site.log) as process:
         deadline = time.monotonic() + START_S
-        while STARTED not in (said := log.read_text(errors="replace")):
+        while STARTED not in (said := site.log.read_bytes()[before:].decode(errors="replace")):
             if process.returncode is not None:
                 raise BrokerError(obituary(f"Kafka ended with code {process.returncode}", said))
             if time.monotonic() > deadline:
                 raise BrokerError(obituary(f"Kafka did not start in {START_S} s", said))
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.1)
-        yield address
-
-
-@contextmanager
-def spawned(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program that ends when the `with` block does, and also when this process dies without reaching its end."""
-    # The shell becomes the program, but first leaves a child that waits for the end of standard input: it comes when
-    # this process, which holds the other end, is gone.
-    guard = 'exec 3<&0; (read -r _ <&3; kill -9 $$) & exec "$@" 3<&- </dev/null'
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", guard, "sh", *command],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that Ctrl-C ends the tests first, and that there is a group to kill
-        )
-    try:
         yield process
-    finally:
-        # Nobody reads this broker's data again: there is nothing to shut down in order.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 def java_path() -> str:
@@ -289,23 +219,6 @@ def _settings(host: str, advertised: str, internal: int, controller: int, others
         "group.initial.rebalance.delay.ms": "0",
         **others,
     }
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on, from below those that systems hand out to whoever asks for just any: there
-    is a while until the broker takes them."""
-    ports: list[int] = []
-    for port in random.SystemRandom().sample(range(20_000, 32_000), 1_000):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("", port))
-            ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise BrokerError("no free port")
-
-
-def obituary(what: str, log: str) -> str:
-    return "\n".join([f"{what}; its last words:", *log.splitlines()[-TAIL_LINES:]])
 
 
 def main() -> None:

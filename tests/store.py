@@ -25,7 +25,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from saros.adapters.redis import EmbeddedStore
-from tests.broker import BrokerError, UnavailableError, container, free_ports
+from tests.servers import BrokerError, UnavailableError, container, free_ports
 
 IMAGE = "redis:7"
 READY = "Ready to accept connections"
@@ -102,19 +102,20 @@ def start_cluster(scratch: Path) -> Iterator[StoreServer]:
             )  # fmt: skip
             for port, bus in zip(ports, buses, strict=True):
                 client.execute_command("CLUSTER MEET", "127.0.0.1", port, bus)
-        _await_cluster(clients)
+        await_whole(urls)
         yield StoreServer("cluster", urls, nodes=tuple(nodes))
 
 
-def _await_cluster(clients: Sequence[Redis]) -> None:
-    """Return when every node says that all is well."""
+def await_whole(urls: Sequence[str]) -> None:
+    """Return when every node of a cluster says that all is well; a server on its own is well."""
     until = time.monotonic() + FORM_S
     whole = {"cluster_state": "ok", "cluster_known_nodes": str(NODES), "cluster_slots_ok": str(SLOTS)}
-    for client in clients:
-        ask: Any = client.execute_command
-        while not whole.items() <= (found := ask("CLUSTER INFO")).items():
-            assert time.monotonic() < until, found
-            time.sleep(0.02)
+    for url in urls if len(urls) == NODES else ():
+        with connect(url) as client:
+            ask: Any = client.execute_command
+            while not whole.items() <= (found := ask("CLUSTER INFO")).items():
+                assert time.monotonic() < until, found
+                time.sleep(0.02)
 
 
 def connect(url: str) -> Redis:

@@ -24,7 +24,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests import broker as brokers
-from tests.broker import Broker, BrokerError, UnavailableError, start_broker
+from tests.broker import Broker, start_broker
+from tests.servers import BrokerError, UnavailableError, spawned
 
 WAIT_S = 30
 
@@ -235,7 +236,7 @@ def test_a_fetch_that_fails_says_why_and_leaves_nothing(nothing: Path, tmp_path:
 
 
 def test_a_program_ends_with_its_block(tmp_path: Path) -> None:
-    with brokers.spawned(["/bin/sleep", "600"], tmp_path / "log") as process:
+    with spawned(["/bin/sleep", "600"], tmp_path / "log") as process:
         assert process.poll() is None
     assert process.returncode == -9
 
@@ -243,8 +244,8 @@ def test_a_program_ends_with_its_block(tmp_path: Path) -> None:
 def test_a_program_dies_with_the_tests(tmp_path: Path) -> None:
     # The program holds the pipe that its log is, and so does the shell that guards it: the pipe ends when both have.
     script = (
-        "import os, pathlib, signal, tests.broker\n"
-        "with tests.broker.spawned(['/bin/sh', '-c', 'echo ready; exec /bin/sleep 600'], pathlib.Path('/dev/fd/1')):\n"
+        "import os, pathlib, signal, tests.servers\n"
+        "with tests.servers.spawned(['/bin/sh', '-c', 'echo ready; exec /bin/sleep 600'], pathlib.Path('/dev/fd/1')):\n"
         "    input()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

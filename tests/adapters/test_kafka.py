@@ -7,8 +7,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client import REGISTRY
 
-from saros.adapters.kafka import Admin, Cluster, LostPlaceError, Reader, Writer
-from saros.errors import BrokerError, InputError
+from saros.adapters.kafka import Admin, Cluster, Copies, EmbeddedBroker, LostPlaceError, Reader, Writer, check_topic
+from saros.adapters.kafka.checks import judge_copies
+from saros.errors import BrokerError, InputError, SarosError
 from tests.broker import Broker
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
@@ -102,6 +103,29 @@ def test_paused_partitions_wait(cluster: Cluster, made: str, group: str) -> None
     reader.close()
 
 
+def test_of_two_readers_with_one_name_the_first_ends(cluster: Cluster, made: str, group: str) -> None:
+    """And says so in a way that nobody takes for passing: it would never read again."""
+    readers = [Reader(cluster, group, instance="one") for _ in range(2)]
+    begun: list[int] = []
+
+    def gained(partitions: list[int]) -> list[tuple[int, int]]:
+        begun.extend(partitions)
+        return [(partition, 0) for partition in partitions]
+
+    until = time.monotonic() + 30
+    for reader in readers:
+        reader.subscribe(made, gained, lambda _: None)
+        begun.clear()
+        while len(begun) < 2:
+            assert time.monotonic() < until
+            reader.poll(10, 0.1)
+    with pytest.raises(SarosError, match="reading has ended") as caught:
+        read(readers[0], 1)
+    assert not isinstance(caught.value, BrokerError)
+    for reader in readers:
+        reader.close()
+
+
 def test_a_topic_is_made_once_and_has_an_id(cluster: Cluster, topic: str) -> None:
     admin = Admin(cluster)
     assert admin.find(topic) is None
@@ -120,6 +144,31 @@ def test_a_topic_is_not_made_where_that_is_not_allowed(cluster: Cluster, topic: 
     assert Admin(cluster).find(topic) is None
 
 
+def test_a_topic_with_enough_replicas_is_made_so_that_two_have_each_message(cluster: Cluster, topic: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Admin(cluster).ensure(topic, 3, 3, APPEND_TIME, create=False)
+    assert caught.value.hint.endswith("message.timestamp.type=LogAppendTime, min.insync.replicas=2")
+
+
+def test_a_topic_that_may_lose_what_it_acknowledged_is_warned_of(cluster: Cluster, made: str) -> None:
+    admin = Admin(cluster)
+    assert admin.copies(made) == Copies(1, 1)
+    assert admin.copies("nowhere") is None
+    warning = check_topic(admin, made)
+    assert warning.startswith(f"topic {made} has replication factor 1 and min.insync.replicas 1: ")
+    assert "kafka-reassign-partitions), then set min.insync.replicas=2" in warning
+    assert "then" not in judge_copies("t", Copies(3, 1))
+    assert "replicas" not in judge_copies("t", Copies(2, 2)).partition(":")[0]
+    assert "does not tell" in judge_copies("t", Copies(3, None))
+    assert judge_copies("t", Copies(3, 2)) == ""
+
+
+def test_the_embedded_broker_is_not_asked_for_replicas() -> None:
+    broker = EmbeddedBroker()
+    assert check_topic(Admin(Cluster(broker.address)), "any") == ""
+    broker.close()
+
+
 def test_settings_that_the_broker_refuses_are_told(cluster: Cluster, topic: str) -> None:
     with pytest.raises(BrokerError, match="cannot be made: INVALID_CONFIG"):
         Admin(cluster).ensure(topic, 1, 1, {"message.timestamp.type": "Sundial"})
@@ -131,9 +180,13 @@ def test_a_message_that_is_not_taken_is_an_error(cluster: Cluster, made: str) ->
     writer = Writer(cluster)
     with pytest.raises(BrokerError, match="MSG_SIZE_TOO_LARGE"):
         writer.send(made, 0, b"x" * 2_000_000)
-    writer.send(made, 5, b"no such partition")
-    with pytest.raises(BrokerError, match="not taken"):
+
+    def send_astray() -> None:
+        writer.send(made, 5, b"no such partition")  # is refused at once, if the client has heard of the topic already
         writer.flush()
+
+    with pytest.raises(BrokerError, match="UNKNOWN_PARTITION"):
+        send_astray()
     writer.send(made, 0, b"good")
     writer.flush()
 
@@ -230,8 +283,9 @@ def test_an_error_in_what_is_told_comes_out_of_poll(cluster: Cluster, made: str,
 
     reader = Reader(cluster, group)
     reader.subscribe(made, gained, lambda partitions: None)
-    with pytest.raises(BrokerError, match="no place is known"):
+    with pytest.raises(SarosError, match="partitions could not be begun: no place is known") as caught:
         read(reader, 1)
+    assert not isinstance(caught.value, BrokerError), "nobody takes it for passing"
     reader.close()
 
 

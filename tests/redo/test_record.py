@@ -234,7 +234,7 @@ def test_version_1_stays_readable() -> None:
         (2, 11, 0), (1, 11, 0)
     ]  # fmt: skip
     assert Fence(9, -1, 7, 2**64 - 1).pack().hex() == "0900000000000000ffffffffffffffff0700000000000000ffffffffffffffff"
-    assert GENESIS.message().SerializeToString(deterministic=True).hex() == FROZEN_GENESIS
+    assert GENESIS.packed().hex() == FROZEN_GENESIS
 
 
 def test_what_is_written_now_is_version_1() -> None:

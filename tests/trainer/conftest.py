@@ -1,13 +1,18 @@
-"""For tests that start trainers: kernels are compiled before, so that no process has to wait for it."""
+"""For tests that start trainers: kernels are compiled before, so that no process has to wait; and stores to break."""
 
 import gc
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from saros.adapters.redis import EmbeddedStore
 from saros.trainer.start import Stop
+from tests.store import StoreServer, start_cluster
+from tests.trainer.faults import SEED
 from tests.trainer.runs import SAROS
 
 
@@ -24,3 +29,20 @@ def quiet_stop() -> Iterator[Stop]:
     for number, handler in before.items():
         signal.signal(number, handler)
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _tell_seed() -> None:
+    """Whatever fails says how to repeat it."""
+    print(f"SAROS_TEST_SEED={SEED}")  # noqa: T201
+
+
+@pytest.fixture(params=["alone", "cluster"])
+def own_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreServer]:
+    """A store of its own, for the test to break."""
+    with ExitStack() as stack:
+        if request.param == "alone":
+            node = stack.enter_context(EmbeddedStore(tmp_path / "store"))
+            yield StoreServer("embedded", (node.address,), nodes=(node,))
+        else:
+            yield stack.enter_context(start_cluster(tmp_path / "store"))

@@ -3,27 +3,39 @@ audit at the end."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
-from saros.adapters.kafka import Admin, Cluster, Writer
+import numpy as np
+
+from saros.adapters.kafka import Admin, Cluster, Reader, Writer
 from saros.adapters.names import EVENTS_SETTINGS, topics_of
+from saros.adapters.redis import Store
 from saros.core.events import CLICK, IMPRESSION, NEGATIVE, POSITIVE
+from saros.core.ids import hash_texts
+from saros.errors import BrokerError
+from saros.redo.fence import unpack_fence, unpack_vector
 from saros.settings import load
 from saros.trainer.audit import Audit, audited
 from saros.trainer.commands import plan_of
+from saros.trainer.start import find_log
 from saros.wire.encode import event_of, message_of
 from saros.wire.partitions import partitions_of
 from saros.wire.v1.events_pb2 import Event
 
-PARTITIONS = 3
+PARTITIONS, SHARDS = 3, 16
+APPROACH = 8  # blocks: twice as many are beyond B
+POLL = 40  # messages at once
 SAROS = str(Path(sys.executable).parent / "saros")
 START_MS = 1_700_000_000_000
+RECONNECT = {"reconnect.backoff.max.ms": 500}  # to a broker that was away
 SETTINGS = {
     "SAROS_KAFKA__PARTITIONS": str(PARTITIONS),
     "SAROS_MODEL__DIM": "8",
@@ -31,8 +43,8 @@ SETTINGS = {
     "SAROS_GATE__BLOCKS_MIN": "2",
     "SAROS_GATE__BLOCKS_MAX": "12",
     "SAROS_GATE__WINDOW_DAYS": "2",
-    "SAROS_TRAINER__POLL_MESSAGES": "40",
-    "SAROS_KAFKA__OPTIONS": json.dumps({"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}),
+    "SAROS_TRAINER__POLL_MESSAGES": str(POLL),
+    "SAROS_KAFKA__OPTIONS": json.dumps({"session.timeout.ms": 6000, "heartbeat.interval.ms": 500, **RECONNECT}),
 }
 
 
@@ -40,30 +52,103 @@ class Model:
     """A model with its own name, and the processes that work on it."""
 
     def __init__(self, name: str, bootstrap: str, store_url: str, scratch: Path) -> None:
-        self.name, self.cluster, self.scratch = name, Cluster(bootstrap), scratch
+        self.name, self.cluster, self.scratch = name, Cluster(bootstrap, RECONNECT), scratch
         self.settings = {
             **SETTINGS, "SAROS_MODEL__NAME": name, "SAROS_KAFKA__BOOTSTRAP": bootstrap, "SAROS_REDIS__URL": store_url
         }  # fmt: skip
         self.topics = topics_of(name)
         Admin(self.cluster).ensure(self.topics.events, PARTITIONS, 1, EVENTS_SETTINGS)
         self._writer, self.sent, self._starts = Writer(self.cluster), 0, 0
+        self._rounds, self._crossed, self._lock = 0, list[str](), threading.Lock()
 
     def environ(self, **more: str) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if not name.startswith("SAROS_")}
-        return {**own, **self.settings, **more}
+        return {**own, "PYTHONFAULTHANDLER": "1", **self.settings, **more}
 
     def send(self, count: int, seed: int = 0, *, singles: bool = True) -> None:
         """Send so many events more, of few users and items: sessions, crossings of b and B, erasures, odd bytes."""
-        rng = Random(f"{seed} {self.sent}")
-        for k in range(self.sent, self.sent + count):
-            user = f"user-{min(rng.randrange(60), rng.randrange(60))}"
-            home = int(partitions_of([user], PARTITIONS)[0])
-            value = _event(rng, user, START_MS + 40_000 * k)
-            self._writer.send(self.topics.events, home, value, key=user.encode())
-            if rng.random() < 0.01:
-                self._writer.send(self.topics.events, home, b"\xff not an event", key=b"odd")
-        self._writer.flush()
-        self.sent += count
+        with self._lock:
+            rng = Random(f"{seed} {self.sent}")
+            for k in range(self.sent, self.sent + count):
+                user = f"user-{min(rng.randrange(60), rng.randrange(60))}"
+                home = int(partitions_of([user], PARTITIONS)[0])
+                value = _event(rng, user, START_MS + 40_000 * k)
+                self._writer.send(self.topics.events, home, value, key=user.encode())
+                if rng.random() < 0.01:
+                    self._writer.send(self.topics.events, home, b"\xff not an event", key=b"odd")
+            self._writer.flush()
+            self.sent += count
+
+    @contextmanager
+    def flowing(self, seed: int = 0) -> Iterator[None]:
+        """Let events come in all the while, some hundred a second."""
+        done, failed = threading.Event(), list[BrokerError]()
+
+        def flow() -> None:
+            try:
+                while not done.wait(0.1):
+                    self.send(30, seed)
+            except BrokerError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=flow)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+        assert not failed, failed
+
+    def approach(self) -> list[str]:
+        """Let a new user of each partition close blocks, too few to pass B; return them, for `cross`."""
+        self._rounds += 1
+        names = [f"crosser-{self._rounds}-{k}" for k in range(50)]
+        homes = partitions_of(names, PARTITIONS).tolist()
+        users = [names[homes.index(partition)] for partition in range(PARTITIONS)]
+        self._close_blocks(users, 0)
+        return users
+
+    def cross(self, users: list[str]) -> None:
+        """Let users pass B: what they taught has to be taken back, which `check` looks for."""
+        with self._lock:
+            # More than a trainer polls at once: what is added and taken back in one micro-batch is never added.
+            for home, user in enumerate(users):
+                for _ in range(POLL):
+                    shown = event_of(user, IMPRESSION, ["item/39"], START_MS + 40_000 * self.sent)
+                    self._writer.send(self.topics.events, home, message_of([shown]), key=user.encode())
+            self.sent += POLL * len(users)
+        self._close_blocks(users, APPROACH)
+        self._crossed += users
+
+    def _close_blocks(self, users: list[str], first: int) -> None:
+        with self._lock:
+            for home, user in enumerate(users):
+                for k in range(first, first + APPROACH):
+                    time_ms = START_MS + 40_000 * self.sent
+                    shown = event_of(user, IMPRESSION, [f"item/{(k + 20) % 40}", f"item/{(k + 21) % 40}"], time_ms)
+                    clicked = event_of(user, CLICK, [f"item/{k}"], time_ms)
+                    self._writer.send(self.topics.events, home, message_of([shown, clicked]), key=user.encode())
+                    self.sent += 2
+            self._writer.flush()
+
+    def await_learned(self, what: Callable[[], str] | None = None) -> None:
+        """Wait until all that was sent so far is in the store, users and items."""
+        plan = plan_of(load(self.settings))
+        reader, store = Reader(self.cluster, f"{self.name}-test"), Store(plan.store, self.name, SHARDS)
+        ends = [reader.watermarks(self.topics.events, partition)[1] for partition in range(PARTITIONS)]
+
+        def learned() -> bool:
+            heads = [store.read_head(partition) for partition in range(PARTITIONS)]
+            vectors = [store.read_vector(shard) for shard in range(SHARDS)]
+            if not all(heads) or not all(vectors):
+                return False
+            fences = [list(map(unpack_fence, heads)), *(unpack_vector(vector, PARTITIONS) for vector in vectors)]
+            return all(fence.next >= end for each in fences for fence, end in zip(each, ends, strict=True))
+
+        await_until(learned, what=what or self.logs)
+        reader.close()
+        store.close()
 
     def trainer(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
         """Start a trainer."""
@@ -84,10 +169,23 @@ class Model:
         return audited(plan_of(load(self.settings)))
 
     def check(self) -> None:
-        """The promise: nothing differs, and every event was counted."""
+        """The promise: nothing differs, every event was counted, and from those who passed B all was taken back."""
         found = self.audit()
         assert found.differences == 0, "\n".join([*found.told, self.logs()])
         assert found.events == self.sent
+        assert set(self._crossed) - set(self.taken_back()) == set(), "all that pass B are taken back"
+
+    def taken_back(self) -> list[str]:
+        """Return those who passed B from whom, as the log says, blocks were taken back."""
+        redo, genesis = find_log(plan_of(load(self.settings)))
+        found: set[int] = set()
+        for partition in range(PARTITIONS):
+            for _, record in redo.accepted(partition, genesis.start(partition), redo.end(partition)):
+                users, sign = np.frombuffer(record.blocks.user, np.uint64), np.frombuffer(record.blocks.sign, np.int8)
+                found |= set(users[sign < 0].tolist())
+        redo.close()
+        keys = hash_texts(genesis.key(), self._crossed).tolist() if self._crossed else []
+        return [user for user, key in zip(self._crossed, keys, strict=True) if key in found]
 
     def begun(self) -> int:
         """Return how often trainers have begun partitions."""
@@ -127,9 +225,15 @@ def await_until(true: Callable[[], bool], timeout_s: float = 60.0, what: Callabl
 
 @contextmanager
 def running(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """End processes, however the test does."""
+    """End processes, however the test does; where it failed, each first says in its log where it is."""
     try:
         yield
+    except BaseException:
+        for process in processes:
+            process.send_signal(signal.SIGABRT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+        raise
     finally:
         for process in processes:
             process.kill()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from saros.wire.partitions import partitions_of
-from tests.broker import UnavailableError, jars, java_path
+from tests.broker import jars, java_path
+from tests.servers import UnavailableError
 
 PARTITIONS = 16
 PROGRAM = """

@@ -52,6 +52,12 @@ class Taken(NamedTuple):
         kept: I64 = rows[(self.decoded.reason[rows] == GOOD) & (self.decoded.kind[rows] < UPSERT)]
         return kept
 
+    def kinds(self, messages: I64) -> I64:
+        """Return how many good events of each kind these messages hold."""
+        rows = self.all_rows(messages)
+        kinds: I64 = np.bincount(self.decoded.kind[rows[self.decoded.reason[rows] == GOOD]], minlength=GATE + 1)
+        return kinds
+
     def users(self, rows: I64) -> U64:
         """Return the users that these events name, each once."""
         return np.unique(self.decoded.user[rows[self.decoded.kind[rows] != TICK]])

@@ -122,6 +122,19 @@ class RedoLog:
                 assert record is not None
                 yield fence, record
 
+    def time_ms(self, partition: int, offset: int) -> int:
+        """Return the broker's time of the message at an offset, or of the next one that is there; 0: there is none."""
+        low, end = self._again.watermarks(self._topic, partition)
+        if not low <= offset < end:
+            return 0
+        self._again.assign(self._topic, [(partition, offset)])
+        for _ in range(_QUIET_POLLS):
+            times = self._again.poll(1, _POLL_S).log_ms
+            if len(times):
+                break
+        self._again.assign(self._topic, [])
+        return int(times[0]) if len(times) else 0
+
     def _span(
         self, partition: int, first: int, end: int, whole: bool = False
     ) -> Iterator[tuple[int, int, pb.Redo | None]]:

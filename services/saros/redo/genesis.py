@@ -68,6 +68,10 @@ class Genesis(NamedTuple):
             raise RefusedError(f"{what} is of another log, {fences[0].log_id:x}", REBASED)
         return fences
 
+    def packed(self) -> bytes:
+        """Return it as a store holds it."""
+        return self.message().SerializeToString(deterministic=True)
+
     def message(self) -> pb.Genesis:
         """Return it as it stands in the log."""
         return pb.Genesis(

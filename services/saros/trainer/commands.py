@@ -56,6 +56,9 @@ def trainer(
     until_drained: Annotated[
         bool, typer.Option("--until-drained", help="Stop when the events that are there at the start are learned.")
     ] = False,
+    accept_expired: Annotated[
+        bool, typer.Option("--accept-expired", help="Go on where the store may have let users go that still count.")
+    ] = False,
 ) -> None:
     """Learn from the events on Kafka and keep the model in Redis.
 
@@ -68,6 +71,7 @@ def trainer(
     """
     settings = load()
     plan = plan_of(settings)
+    plan = plan._replace(rules=plan.rules._replace(accept_expired=accept_expired))
     from saros.core.warm import warm
     from saros.telemetry import BUILD, log, log_to_stderr
     from saros.trainer.start import Service, Stop
@@ -82,8 +86,9 @@ def trainer(
     warm_decoder()
     warm_operations()
     if settings.trainer.metrics_port:
-        from prometheus_client import start_http_server
+        from prometheus_client import disable_created_metrics, start_http_server
 
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # one more series each: when it began
         BUILD.info({"version": saros.__version__, "model": plan.model})
         start_http_server(settings.trainer.metrics_port)
     service = Service(plan, stop)
@@ -194,7 +199,9 @@ def audit(as_json: Json = False) -> None:
 
 @app.command()
 def status(as_json: Json = False) -> None:
-    """Show how a model stands: who reads which partition, how far behind, and how far the store has come.
+    """Show how a model stands: who reads which partition, how far behind, how fast, and how far the store has come.
+
+    It looks twice, a second apart: that is what the rates are taken over.
 
     Example:
 
@@ -209,12 +216,23 @@ def status(as_json: Json = False) -> None:
         return
     typer.echo(f"model {found.model}: {len(found.partitions)} partitions, {found.shards} shards, rows of {found.dim}")
     rows: list[tuple[str, ...]] = [
-        ("partition", "next event", "end", "lag", "store at record", "items at", "log ends", "owner")
+        (
+            "partition",
+            "next event",
+            "end",
+            "lag",
+            "in/s",
+            "learned/s",
+            "store at record",
+            "items at",
+            "log ends",
+            "owner",
+        )
     ]
     rows += [
         tuple(str(value) for value in (
-            row.partition, row.next, row.end, row.lag, row.redo_offset, row.items_offset, row.redo_end,
-            row.owner or "nobody",
+            row.partition, row.next, row.end, row.lag, f"{row.incoming_per_s:g}", f"{row.learned_per_s:g}",
+            row.redo_offset, row.items_offset, row.redo_end, row.owner or "nobody",
         ))
         for row in found.partitions
     ]  # fmt: skip

@@ -18,21 +18,19 @@ again and its partition begins anew behind the last one that counted. Numbers of
 import logging
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import NamedTuple
 
 import numpy as np
 
-from saros.adapters.intake import Intake, Taken
+from saros.adapters.intake import Intake
 from saros.adapters.kafka import LostPlaceError, Reader
 from saros.adapters.kafka import Place as Offset
 from saros.adapters.places import start_of
 from saros.adapters.redis import Store
 from saros.adapters.redo import Message, RedoLog
 from saros.core.fold import fold_rows
-from saros.core.jit import I64
 from saros.core.learner import Batch, Learner
 from saros.errors import BrokerError
 from saros.redo.replica import Replica
@@ -46,19 +44,19 @@ from saros.telemetry import (
     REJECTED,
     log,
 )
-from saros.trainer.observe import observe_batch, observe_tables
+from saros.trainer.observe import Tables, observe_batch
 from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
 from saros.trainer.shards import ShardWriter
 from saros.trainer.share import Share
+from saros.trainer.turn import Turn, stats_of
 from saros.trainer.users import UserStore
-from saros.wire.columns import GOOD, REASONS
-from saros.wire.v1 import redo_pb2 as pb
 
 FLIGHTS_MAX = 2
 _SHARDS_EVERY_S = 1.0
 _COMMIT_EVERY_S = 1.0
 _IDLE_S, _BUSY_S = 0.05, 0.005
+_POLL_EVENTS = 64_000  # about so many at once
 _LINGER_S = 0.005  # after the first event, so that a few make a batch
 _PAUSE_S = 0.5  # without room for so long, partitions pause: what was fetched ahead of them is then fetched again
 _BEHIND_BYTES = 32 * 2**20  # of a partition's records that the store may lack
@@ -77,11 +75,13 @@ class Trainer:
 
     def __init__(
         self, store: Store, redo: RedoLog, replica: Replica, shards: ShardWriter, new_learner: Callable[[], Learner],
-        reader: Reader, intake: Intake, topic: str, rules: LoopRules, pool: Executor,
+        reader: Reader, intake: Intake, topic: str, rules: LoopRules, pool: Executor, is_over: Callable[[], bool],
     ) -> None:  # fmt: skip
+        """Work until `is_over`: what was taken by then and not learned is left to the next owner."""
         self._store, self._redo, self._replica, self._shards = store, redo, replica, shards
         self._new_learner, self._reader, self._intake, self._topic = new_learner, reader, intake, topic
-        self._rules, self._pool = rules, pool
+        self._rules, self._pool, self._is_over, self._poll = rules, pool, is_over, rules.poll_messages
+        self._tables = Tables()
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
         self._paused: list[int] = []
@@ -108,7 +108,7 @@ class Trainer:
         """Make a share that stands where the log does; return the offset to read events from (rules 19, 21)."""
         fence, genesis, learner = self._replica.fences[partition], self._replica.genesis, self._new_learner()
         release = learner.users.table.unpin
-        users = UserStore(self._store, self._redo, genesis, partition, self._rules.user_ttl_s, self._pool, release)
+        users = UserStore(self._store, self._redo, genesis, partition, self._rules, self._pool, release)
         users.catch_up(fence)
         share = Share(partition, learner, users, fence)
         self.shares[partition] = share
@@ -120,7 +120,8 @@ class Trainer:
         """Follow the log to the ends that it has now."""
         ends = [self._redo.end(partition) for partition in range(self._replica.genesis.partitions)]
         while any(fence.offset + 1 < end for fence, end in zip(self._replica.fences, ends, strict=True)):
-            self.follow(_IDLE_S)
+            if self.follow(_IDLE_S):
+                reach("following")
         self._redo.check_same()  # rule 39
 
     # --- 1 follow ----------------------------------------------------------------------------------------------------
@@ -149,6 +150,7 @@ class Trainer:
                 blocks = flight.blocks
                 self._replica.confirm(record, blocks)
                 RECORDS.inc()
+                reach("accepted")
             else:
                 blocks = self._replica.fold(partition, offset, record)
                 if share is not None:
@@ -172,6 +174,7 @@ class Trainer:
         for share in self.shares.values():
             share.users.flush(wait=wait)
         if due and self._replica.caught_up:  # rules 11, 12
+            reach("between")
             in_flight = (flight.blocks for share in self.shares.values() for flight in share.flights)
             self._shards.write(list(self.shares), in_flight, wait=wait)
             self._shards_at = time.monotonic() + _SHARDS_EVERY_S
@@ -196,37 +199,33 @@ class Trainer:
     def take(self) -> int:
         """Steps 3 to 5: read events and learn them; return how many messages were read."""
         try:
-            taken = self._intake.take(self._rules.poll_messages, _BUSY_S if self._flying() else _IDLE_S, _LINGER_S)
+            taken = self._intake.take(self._poll, _BUSY_S if self._flying() else _IDLE_S, _LINGER_S)
         except LostPlaceError:
             for partition in list(self.shares):
                 self._restart(partition)
             return 0
         count = len(taken.polled.values)
+        if count:
+            # Messages may hold a thousand events: as many of them as make a few micro-batches.
+            self._poll = max(1, min(self._rules.poll_messages, count * _POLL_EVENTS // max(1, len(taken.decoded.kind))))
         MESSAGES.inc(count)
-        todo = [(share, self._cut(share, taken)) for share in self.shares.values()]
+        turns = [Turn(share, taken, self._rules) for share in self.shares.values()] if count else []
         since = time.monotonic()
-        while any(runs for _, runs in todo):
-            learned = [share for share, runs in todo if runs and self._learn_next(share, taken, runs)]
+        while any(turns) and not self._is_over():
+            learned = [turn for turn in turns if turn and self._learn_next(turn)]
             since = time.monotonic() if learned else since
             self._go_on(waiting=not learned, for_s=time.monotonic() - since)
         self._resume()
         return count
 
-    def _cut(self, share: Share, taken: Taken) -> deque[I64]:
-        """Return the messages of a share as micro-batches; what lies before `next` is in records already."""
-        mine = taken.of(share.partition)
-        if len(mine) and taken.polled.offset(int(mine[0])) < share.next:
-            mine = mine[[taken.polled.offset(k) >= share.next for k in mine.tolist()]]
-        return deque(taken.runs(mine, share.batch_events(self._rules)))
-
-    def _learn_next(self, share: Share, taken: Taken, runs: deque[I64]) -> bool:
+    def _learn_next(self, turn: Turn) -> bool:
         """Learn the next micro-batch of a partition if it has room; False where it has none."""
+        share = turn.share
         if self.shares.get(share.partition) is not share or share.partition in self._stale:
-            runs.clear()  # what was read is read again, from where the log stands
-        elif not share.has_room(FLIGHTS_MAX, _BEHIND_BYTES):
+            turn.drop()
+        elif not turn.is_ready() or not share.has_room(FLIGHTS_MAX, _BEHIND_BYTES) or not self._learn(turn):
             return False
-        else:
-            self._learn(share, taken, runs.popleft(), runs)
+        turn.ask()
         return True
 
     def _go_on(self, *, waiting: bool, for_s: float) -> None:
@@ -256,28 +255,28 @@ class Trainer:
             self.follow(_IDLE_S)
         return share.partition not in self._stale and self.shares.get(share.partition) is share
 
-    def _learn(self, share: Share, taken: Taken, messages: I64, runs: deque[I64]) -> None:
-        """Steps 4 and 5 for one micro-batch, a run of a partition's messages; too large a one goes back to `runs`."""
-        rows, end = taken.rows(messages), taken.polled.offset(int(messages[-1])) + 1
-        place, middle = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end), len(messages) // 2
+    def _learn(self, turn: Turn) -> bool:
+        """Steps 4 and 5 for one micro-batch; False where something else has to land first."""
+        share, taken, run = turn.share, turn.taken, turn.take()
+        messages, rows, users, asked, ledgers, end = run
+        place = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end)
         with LEARN_SECONDS.time():
-            users = taken.users(rows)
-            if len(users) > self._rules.batch_users and middle:
-                runs.extendleft((messages[middle:], messages[:middle]))
-                return
-            share.load(users)
+            share.load(users, asked)
             events = taken.events(rows, share.learner)
-            if share.at_stake(events) > self._rules.taken_back_bytes and middle:
-                # Their ledgers all go into the record: into two, then.
-                runs.extendleft((messages[middle:], messages[:middle]))
-                return
-            learnt = share.learn(events, lambda: self._drained(share))
+            leaving = share.leaving(events)
+            if share.ledger_bytes(leaving) > self._rules.taken_back_bytes and len(messages) > 1:
+                turn.split(messages)  # all of it goes into the record: into two, then
+                return True
+            if len(leaving) and ledgers is None:
+                turn.put_back(run, share.ask_ledgers(leaving) if share.is_settled else None)
+                return False
+            learnt = share.learn(events, ledgers, lambda: self._drained(share))
         if learnt is None:
-            return
+            return True
         batch, touched, before = learnt
         rare = taken.rare_of(messages)
         share.change_gate([event.gate_change for event in rare if event.HasField("gate_change")])
-        names, stats = self._new_names(batch), _stats(taken, messages, batch)
+        names, stats = self._new_names(batch), stats_of(taken, messages, batch)
         record = share.record(batch, touched, before, place, names, stats)
         record.upserts.extend(event.item_upsert for event in rare if event.HasField("item_upsert"))
         reach("learned")
@@ -286,7 +285,9 @@ class Trainer:
         self.tally = Tally(self.tally.events + len(rows), self.tally.records + 1, self.tally.redo_bytes + size)
         REDO_BYTES.inc(size)
         reach("sent")
-        observe_batch(share.partition, len(rows), stats.newest_ms, batch)
+        share.newest_ms = stats.newest_ms
+        observe_batch(taken.kinds(messages), batch)
+        return True
 
     def _new_names(self, batch: Batch) -> dict[int, bytes]:
         """Return the texts of items that are added and have not been named in the log, as far as they are known."""
@@ -300,8 +301,10 @@ class Trainer:
     def commit(self) -> None:
         """Step 6: tell the group how far the records that count have come."""
         fences = self._replica.fences
+        reach("committing")
         self._reader.commit(self._topic, [(partition, fences[partition].next) for partition in self.shares])
-        observe_tables(self._replica.items, self.shares.values())
+        reach("committed")
+        self._tables.observe(self._replica.items, self.shares.values())
         self._commit_at = time.monotonic() + _COMMIT_EVERY_S
 
     def step(self) -> int:
@@ -339,18 +342,3 @@ class Trainer:
             self.flush()
         self.flush(wait=True)
         self.commit()
-
-
-def _stats(taken: Taken, messages: I64, batch: Batch) -> pb.Stats:
-    """Return what a batch did, in numbers."""
-    reasons = np.bincount(taken.decoded.reason[taken.all_rows(messages)], minlength=len(REASONS)).astype(np.int64)
-    reasons[GOOD] = 0
-    times = taken.polled.log_ms[messages]
-    return pb.Stats(
-        counts=batch.counts.tobytes(),
-        dead=reasons.tobytes(),
-        progressive=batch.progressive.tobytes(),
-        oldest_ms=int(times.min()),
-        newest_ms=int(times.max()),
-        messages=len(messages),
-    )

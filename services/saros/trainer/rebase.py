@@ -232,7 +232,7 @@ class Rebase:
             return False
         fences = [genesis.start(partition).pack() for partition in partitions]
         on = Standing(
-            genesis.message().SerializeToString(deterministic=True),
+            genesis.packed(),
             pack_vector(genesis.starts()),
             # A partition's own state is that of its users.
             tuple(fence + head[2 * FENCE_BYTES :] for fence, head in zip(fences, standing.heads, strict=True)),

@@ -18,7 +18,7 @@ from saros.adapters.redis import Store
 from saros.core.codec_items import pack_items
 from saros.core.fold import SignedBlocks, fold_rows
 from saros.core.jit import I32, U8, U64
-from saros.redo.fence import pack_vector
+from saros.redo.fence import pack_vector, unpack_vector
 from saros.redo.replica import Replica
 from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
 from saros.trainer.points import reach
@@ -86,6 +86,8 @@ class ShardWriter:
 
     def _begin(self, partitions: Iterable[int], in_flight: list[SignedBlocks]) -> None:
         count, own = self._replica.genesis.partitions, set(partitions)
+        # What was given away meanwhile is for its new owner to mend: whoever waited for it here would wait for good.
+        self._fallen = {shard: found for shard, found in self._fallen.items() if shard % count in own}
         arrays = self._replica.items.arrays
         self._grow()
         for blocks in in_flight:
@@ -131,6 +133,8 @@ class ShardWriter:
         for shard, expected, _, keys, values, names, whole in swaps:
             with FLUSH_SECONDS.labels("items").time():
                 found.append(self._store.write_shard(shard, expected, vector, keys, values, names, whole=whole))
+            if found[-1] is None:
+                reach("shard")
         return found
 
     def _finish(self, *, wait: bool) -> None:
@@ -141,17 +145,27 @@ class ShardWriter:
         for swap, found in zip(swaps, answers.result(), strict=True):
             if found is None:
                 self._known[swap.shard] = vector
-                reach("shard")
                 continue
             MISMATCHES.labels("items").inc()
             self._dirty[swap.slots] = True
             self._names[swap.shard] = {**swap.names, **self._names.get(swap.shard, {})}
             if not self._is_ahead(found):  # else it is followed later; a vector never goes back (rule 11)
-                REPAIRS.labels("items").inc()
-                log("shard is written whole", logging.WARNING, shard=swap.shard)
+                if self._fell_back(swap.shard, found):
+                    REPAIRS.labels("items").inc()
+                    log("shard fell back", logging.WARNING, shard=swap.shard)
+                if not found:
+                    self._store.write_meta(swap.shard, self._replica.genesis.packed())  # it went with all the rest
                 self._fallen[swap.shard] = found
 
     def _is_ahead(self, vector: bytes) -> bool:
         genesis = self._replica.genesis
         stored = genesis.found(vector, genesis.starts(), "an item shard of the store")  # rule 38
         return any(there.offset > here.offset for there, here in zip(stored, self._replica.fences, strict=True))
+
+    def _fell_back(self, shard: int, found: bytes) -> bool:
+        """True if the store has lost what we knew it to hold; else another owner has written since."""
+        known, partitions = self._known[shard], self._replica.genesis.partitions
+        if not known or not found:
+            return bool(known)
+        vectors = zip(unpack_vector(found, partitions), unpack_vector(known, partitions), strict=True)
+        return any(there.offset < here.offset for there, here in vectors)

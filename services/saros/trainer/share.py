@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from saros.adapters.redis import Ledgers
 from saros.core.codec import unpack_partition
 from saros.core.codec_blocks import unpack_ledger
 from saros.core.events import CLICK, ERASE, POSITIVE, Events
@@ -22,8 +23,8 @@ from saros.core.users import BYTES, COUNTED
 from saros.redo.fence import Fence
 from saros.redo.record import Place, lows, pack_record
 from saros.trainer.plan import LoopRules
-from saros.trainer.users import UserStore
-from saros.wire.operations import read_user
+from saros.trainer.users import Asked, Known, UserStore
+from saros.wire.operations import StoredUser, read_user
 from saros.wire.rare import gate_rules
 from saros.wire.v1 import redo_pb2 as pb
 from saros.wire.v1.events_pb2 import GateChange
@@ -46,6 +47,7 @@ class Share:
         """`fence` is that of the last record that counts; the store has been brought up to it."""
         self.partition, self.learner, self.users = partition, learner, users
         self.next, self._parent = fence.next, fence.nonce
+        self.newest_ms = 0  # the log's time of the last message that was learned
         self.flights: deque[Flight] = deque()
         self._event_bytes = _EVENT_BYTES
         self.gate = GateChange()
@@ -56,60 +58,81 @@ class Share:
             self.gate = state.gate
             learner.change_gate(gate_rules(self.gate))
 
-    def load(self, keys: U64) -> I32:
-        """Return the slots of users, loaded from the store where they are not in memory."""
+    def ask(self, keys: U64) -> Asked[Known] | None:
+        """Begin to read those of the users that are not in memory; no micro-batch is learned until they are loaded."""
         missing = keys[self.learner.users.table.find(keys) < 0]
-        values = self.users.read(missing) if len(missing) else []
-        slots = self.learner.intern(keys)
-        known = [k for k, value in enumerate(values) if value is not None]
-        if known:
-            self._restore(missing[known], [values[k] or b"" for k in known])
-        return slots
+        return self.users.ask(missing) if len(missing) else None
 
-    def _restore(self, keys: U64, values: list[bytes]) -> None:
+    def load(self, keys: U64, asked: Asked[Known] | None) -> None:
+        """Take users into memory, after they were asked for."""
+        known = self.users.answer(asked) if asked else None
+        self.learner.intern(keys)
+        if asked and known:
+            there = [k for k, value in enumerate(known.users.values) if value is not None]
+            if there:
+                self._restore(asked.keys[there], [read_user(known.users.values[k] or b"") for k in there])
+            if known.ledgers is not None:
+                slots = self.learner.users.table.find(known.waiting)
+                for slot, entries in zip(slots.tolist(), known.ledgers.entries, strict=True):
+                    self._fill_ledger(slot, {n: data for n, data in entries.items() if not data[1] & 1})
+
+    def _restore(self, keys: U64, stored: list[StoredUser]) -> None:
         """Fill slots that have just been given."""
-        learner, slots, stored = self.learner, self.learner.users.table.find(keys), [read_user(v) for v in values]
+        learner, slots = self.learner, self.learner.users.table.find(keys)
         rows = learner.users.arrays.rows[slots].copy()
         for k, user in enumerate(stored):
             if user.row:
                 rows[k] = np.frombuffer(user.row, np.float32)
         states = [user.state for user in stored]
         learner.restore(slots, b"".join(states), np.cumsum([0, *map(len, states)]), rows)
-        waiting = np.flatnonzero([user.waiting for user in stored])
-        if len(waiting):
-            for slot, entries in zip(slots[waiting], self.users.read_ledgers(keys[waiting]), strict=True):
-                self._fill_ledger(int(slot), {n: data for n, data in entries.items() if not data[1] & 1})
 
     def _fill_ledger(self, slot: int, entries: dict[int, bytes]) -> None:
         blocks = [data for _, data in sorted(entries.items())]
         unpack_ledger(self.learner.ledger, slot, b"".join(blocks), np.cumsum([0, *map(len, blocks)]))
 
-    def at_stake(self, events: Events) -> int:
-        """Return how many bytes of ledgers these events may take back, at most: those of users that may pass B."""
+    def leaving(self, events: Events) -> I32:
+        """Return the users who may pass B with these events, or are erased: their ledgers may be taken back."""
         clicks = events.user[(events.kind == CLICK) | (events.kind == POSITIVE)]
         users, count = np.unique(clicks, return_counts=True)
-        gate = self.learner.users.arrays.gate
-        passing = users[gate[users, COUNTED] + count > self.learner.gate.bounds[1]]
-        erased = np.unique(events.user[events.kind == ERASE])
-        return int(gate[np.union1d(passing, erased), BYTES : BYTES + DAYS].sum())
+        passing = users[self.learner.users.arrays.gate[users, COUNTED] + count > self.learner.gate.bounds[1]]
+        return np.union1d(passing, np.unique(events.user[events.kind == ERASE]))
 
-    def learn(self, events: Events, drain: Callable[[], bool]) -> tuple[Batch, I32, I32] | None:
+    def ledger_bytes(self, users: I32) -> int:
+        """Return how many bytes the ledgers of users have."""
+        return int(self.learner.users.arrays.gate[users, BYTES : BYTES + DAYS].sum())
+
+    def ask_ledgers(self, users: I32) -> Asked[Ledgers]:
+        """Begin to read whole ledgers, when the share is settled; no micro-batch is learned in between."""
+        return self.users.ask_ledgers(self.learner.users.arrays.keys[users])
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether all that was sent counts and is in the store: whole ledgers are read only then (rule 24)."""
+        return not self.flights and not self.users.is_behind
+
+    def learn(
+        self, events: Events, asked: Asked[Ledgers] | None, drain: Callable[[], bool]
+    ) -> tuple[Batch, I32, I32] | None:
         """Learn a micro-batch; None where the partition is lost meanwhile.
 
-        `drain` returns when nothing of this partition is in flight any more, False where it has to be begun anew: a
-        user's whole ledger is read only then, and when everything is flushed (rule 24).
+        `asked` are the ledgers of those who may leave. Whoever leaves all the same, because B moved within the batch,
+        is read when `drain` returns: nothing of this partition is in flight then; False where it has to begin anew.
         """
         touched = np.unique(events.user[events.user >= 0])
         before = lows(self.learner.users.arrays, touched)
         self.learner.users.table.pin(touched)
         clearing = self.learner.open(events)
         if len(clearing):
-            if not drain():
-                return None
-            self.users.flush()
             keys = self.learner.users.arrays.keys[clearing]
-            for slot, entries in zip(clearing, self.users.read_ledgers(keys), strict=True):
-                self._fill_ledger(int(slot), entries)
+            ledgers = self.users.answer_ledgers(asked) if asked else {}
+            others = keys[[key not in ledgers for key in keys.tolist()]]
+            if len(others):
+                if not drain():
+                    return None
+                self.users.flush()
+                ledgers |= self.users.answer_ledgers(self.users.ask_ledgers(others))
+            for slot, key in zip(clearing.tolist(), keys.tolist(), strict=True):
+                self._fill_ledger(slot, ledgers[key])
         return self.learner.close(), touched, before
 
     def change_gate(self, changes: Sequence[GateChange]) -> None:

@@ -12,7 +12,7 @@ from types import FrameType
 
 from saros.adapters.dead import DeadLetters
 from saros.adapters.intake import Intake
-from saros.adapters.kafka import Admin, Reader, Topic, Writer
+from saros.adapters.kafka import Admin, Reader, Topic, Writer, check_topic
 from saros.adapters.names import DEAD_SETTINGS, EVENTS_SETTINGS, REDO_SETTINGS, topics_of
 from saros.adapters.places import check_same
 from saros.adapters.redis import Store, check_server
@@ -40,6 +40,9 @@ def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
         admin.ensure(name, plan.partitions, plan.replication, settings, create=plan.create_topics)
         for name, settings in zip(names, (EVENTS_SETTINGS, REDO_SETTINGS, DEAD_SETTINGS), strict=True)
     ]
+    for name in names:
+        if warning := check_topic(admin, name):
+            log("topic was checked", logging.WARNING, warning=warning)
     return made[0], made[1]
 
 
@@ -105,7 +108,7 @@ def open_store(plan: Plan, genesis: Genesis) -> Store:
     store = Store(plan.store, plan.model, genesis.shards)
     for warning in check_server(store):
         log("store was checked", logging.WARNING, warning=warning)
-    own = genesis.message().SerializeToString(deterministic=True)
+    own = genesis.packed()
     for shard in range(genesis.shards):
         wrong = differences(read_genesis(store.write_meta(shard, own)), genesis)  # rule 40
         if wrong:
@@ -161,6 +164,7 @@ class Service:
             names.events,
             plan.rules,
             self._pool,
+            lambda: stop.asked,
         )
         self._replica, self._events, self._partitions = replica, names.events, plan.partitions
         self._stop = stop

@@ -1,11 +1,12 @@
 """How a model stands: who reads what, how far behind, and how far the store was folded."""
 
+import time
 from typing import NamedTuple
 
 from saros.adapters.kafka import Admin, Reader
 from saros.adapters.names import topics_of
 from saros.adapters.redis import Store
-from saros.redo.fence import FENCE_BYTES
+from saros.redo.fence import FENCE_BYTES, Fence
 from saros.trainer.plan import Plan, group_of
 from saros.trainer.start import find_log
 
@@ -21,6 +22,8 @@ class PartitionStatus(NamedTuple):
     redo_offset: int  # of the last record in the store; -1: none
     redo_end: int
     items_offset: int  # the lowest that an item shard was folded to
+    incoming_per_s: float  # messages, while it was looked at
+    learned_per_s: float
 
 
 class Status(NamedTuple):
@@ -32,37 +35,44 @@ class Status(NamedTuple):
     partitions: list[PartitionStatus]
 
 
-def status_of(plan: Plan) -> Status:
-    """Look at topics, group and store; nothing is changed."""
+def status_of(plan: Plan, over_s: float = 1.0) -> Status:
+    """Look at topics, group and store, twice for the rates; nothing is changed."""
     names = topics_of(plan.model)
     redo, genesis = find_log(plan)
-    reader = Reader(plan.cluster, f"{plan.model}-status")
-    store, owners = (
-        Store(plan.store, plan.model, genesis.shards),
-        Admin(plan.cluster).owners(group_of(plan), names.events),
-    )
-    stored = [store.read_vector(shard) for shard in range(genesis.shards)]
+    reader, store = Reader(plan.cluster, f"{plan.model}-status"), Store(plan.store, plan.model, genesis.shards)
+
+    def look() -> tuple[list[Fence], list[int]]:
+        """Return how far the users of each partition are, and where its events end."""
+        partitions = range(genesis.partitions)
+        heads = [store.read_head(p)[:FENCE_BYTES] for p in partitions]
+        fences = [genesis.found(heads[p], [genesis.start(p)], f"partition {p} of the store")[0] for p in partitions]
+        return fences, [reader.watermarks(names.events, p)[1] for p in partitions]
+
+    before, ends_before = look()
+    start = time.monotonic()
+    time.sleep(over_s)
+    fences, ends = look()
+    passed_s = time.monotonic() - start
+    owners = Admin(plan.cluster).owners(group_of(plan), names.events)
     vectors = [
-        genesis.found(vector, genesis.starts(), f"shard {shard} of the store") for shard, vector in enumerate(stored)
+        genesis.found(store.read_vector(shard), genesis.starts(), f"shard {shard} of the store")
+        for shard in range(genesis.shards)
     ]
-    found = []
-    for partition in range(genesis.partitions):
-        head, (_, end) = store.read_head(partition), reader.watermarks(names.events, partition)
-        (fence,) = genesis.found(
-            head[:FENCE_BYTES], [genesis.start(partition)], f"partition {partition} of the store"
-        )  # fmt: skip
-        found.append(
-            PartitionStatus(
-                partition,
-                owners.get(partition, ""),
-                fence.next,
-                end,
-                end - fence.next,
-                fence.offset,
-                redo.end(partition),
-                min(vector[partition].offset for vector in vectors),
-            )
+    found = [
+        PartitionStatus(
+            p,
+            owners.get(p, ""),
+            fences[p].next,
+            ends[p],
+            ends[p] - fences[p].next,
+            fences[p].offset,
+            redo.end(p),
+            min(vector[p].offset for vector in vectors),
+            round((ends[p] - ends_before[p]) / passed_s, 1),
+            round((fences[p].next - before[p].next) / passed_s, 1),
         )
+        for p in range(genesis.partitions)
+    ]
     for client in (reader, redo, store):
         client.close()
     return Status(plan.model, genesis.shards, genesis.rows.dim, found)

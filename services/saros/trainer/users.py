@@ -9,14 +9,15 @@ log and flushed.
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from saros.adapters.redis import Store
+from saros.adapters.redis import Ledgers, Store, Users
 from saros.adapters.redo import RedoLog
 from saros.core.jit import I32, U64
 from saros.errors import RefusedError
@@ -24,13 +25,17 @@ from saros.redo.fence import FENCE_BYTES, Fence
 from saros.redo.genesis import WRONG_LOG, Genesis
 from saros.redo.record import operations
 from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
+from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
 from saros.wire.coalesce import coalesced
+from saros.wire.operations import HAS_WAITING
 from saros.wire.v1 import redo_pb2 as pb
 
 # What one write may hold, if it is more than one record: the store does nothing else meanwhile.
 _WRITE_USERS, _WRITE_BYTES = 4000, 4 * 2**20
+_FENCES = 64
 _NOBODY: I32 = np.zeros(0, np.int32)
+_Read = TypeVar("_Read")
 
 
 class Accepted(NamedTuple):
@@ -53,19 +58,37 @@ class _Write(NamedTuple):
     records: list[Accepted]
 
 
+class Asked(NamedTuple, Generic[_Read]):
+    """Users or ledgers that are being read."""
+
+    keys: U64
+    since: Fence  # that of the store when they were asked for
+    answer: Future[_Read]
+
+
+class Known(NamedTuple):
+    """Users as they were read, and the ledgers of those who have blocks that wait."""
+
+    users: Users
+    waiting: U64
+    ledgers: Ledgers | None
+
+
 class UserStore:
     """The users of one owned partition."""
 
     def __init__(
-        self, store: Store, redo: RedoLog, genesis: Genesis, partition: int, ttl_s: int, pool: Executor,
+        self, store: Store, redo: RedoLog, genesis: Genesis, partition: int, rules: LoopRules, pool: Executor,
         release: Callable[[I32], None],
     ) -> None:  # fmt: skip
         """Write with threads of `pool`; `release` is told whose state the store has."""
-        self._store, self._redo, self._genesis, self._partition, self._ttl_s = store, redo, genesis, partition, ttl_s
+        self._store, self._redo, self._genesis, self._partition = store, redo, genesis, partition
+        self._ttl_s, self._accept_expired = rules.user_ttl_s, rules.accept_expired
         self._pool, self._release = pool, release
         self._unflushed: deque[Accepted] = deque()
         self._writing: _Write | None = None
         self.pending_bytes = self.pending_users = 0  # of records that are not in the store yet
+        self._ours: deque[Fence] = deque(maxlen=_FENCES)  # the last ones that we left
         # The highest fence that was flushed or met: what a read has to be of (rule 17).
         self._at = self._fence_of(store.read_head(partition)[:FENCE_BYTES])
 
@@ -76,6 +99,11 @@ class UserStore:
 
     def _packed(self, fence: Fence) -> bytes:
         return self._genesis.stored(fence)
+
+    @property
+    def is_behind(self) -> bool:
+        """Return whether a record that counts is not in the store yet."""
+        return bool(self._unflushed)
 
     def append(self, fence: Fence, record: pb.Record, users: I32 = _NOBODY) -> None:
         """Take a record that counts, in log order, whoever wrote it (rule 15)."""
@@ -90,13 +118,29 @@ class UserStore:
     def catch_up(self, end: Fence) -> None:
         """Flush all that counts between the store's fence and `end`, read again from the log."""
         self._redo.check(self._partition, self._at, f"partition {self._partition} of the store")
+        self._check_age()
         if self._at.offset > end.offset:
             return
         for fence, record in self._redo.accepted(self._partition, self._at, end.offset + 1):
             self.append(fence, record)
             self.flush(wait=self.pending_bytes > _WRITE_BYTES)
+            reach("mending")
         self.flush()
-        self._check_same(self._at.nonce, end)
+        if self._at.offset == end.offset:  # another owner may have gone on meanwhile
+            self._check_same(self._at.nonce, end)
+
+    def _check_age(self) -> None:
+        """Refuse a store that nobody wrote to for so long that users expired which still count."""
+        if self._accept_expired or not self._ttl_s or self._at.offset < 0:
+            return
+        written_ms = self._redo.time_ms(self._partition, self._at.offset)
+        days = (time.time() - written_ms / 1000) / 86400 if written_ms else 0.0
+        if days > self._ttl_s / 86400 / 2:
+            raise RefusedError(
+                f"partition {self._partition} of the store was last written {days:.0f} days ago, and users expire "
+                f"after {self._ttl_s // 86400}: some that count may be gone",
+                "`saros trainer --accept-expired` goes on without them; or bring back a store that is younger",
+            )
 
     def flush(self, *, wait: bool = True) -> None:
         """Flush all that waits; or, if we are not to `wait`, let it be begun."""
@@ -126,6 +170,7 @@ class UserStore:
         found = answer.result()
         if found is None:
             self._at = records[-1].fence
+            self._ours.append(self._at)
             self._let_go()
             reach("flushed")
         else:
@@ -151,6 +196,7 @@ class UserStore:
     def _meet(self, found: Fence) -> None:
         """Go on from a fence that is not the one we left."""
         MISMATCHES.labels("users").inc()
+        self._ours.clear()
         if found.offset > self._at.offset:
             # Another owner went on with the same log.
             self._at = found
@@ -179,33 +225,50 @@ class UserStore:
                 WRONG_LOG,
             )
 
-    def read(self, keys: U64) -> list[bytes | None]:
-        """Return users that no record touched which is not in the store (rules 16, 18, 21)."""
-        while True:
-            found = self._store.read_users(self._partition, keys)
-            if self._is_expected(found.fence):
-                return found.values
+    def ask(self, keys: U64) -> Asked[Known]:
+        """Begin to read users that are not in memory."""
+        return Asked(keys, self._at, self._pool.submit(self._read, keys))
 
-    def read_ledgers(self, keys: U64) -> list[dict[int, bytes]]:
-        """Return ledgers, like `read`; where a whole one is to be read the caller has flushed before (rules 24, 25)."""
-        while True:
-            found = self._store.read_ledgers(self._partition, keys)
-            if self._is_expected(found.fence):
-                return found.entries
+    def _read(self, keys: U64) -> Known:
+        """Read users, and what waits of theirs. It touches nothing of ours: threads do it."""
+        users = self._store.read_users(self._partition, keys)
+        waiting = keys[[value is not None and value[0] & HAS_WAITING != 0 for value in users.values]]
+        return Known(users, waiting, self._store.read_ledgers(self._partition, waiting) if len(waiting) else None)
 
-    def _is_expected(self, packed: bytes) -> bool:
-        """True if what was read with this fence is of the highest one flushed; else everything is flushed."""
+    def answer(self, asked: Asked[Known]) -> Known:
+        """Return users that were asked for, which no record has touched since then (rules 16, 18, 21).
+
+        Such a user is the same under every fence that was ours since it was asked for.
+        """
+        known = asked.answer.result()
+        while not all(
+            self._is_expected(found.fence, asked.since) for found in (known.users, known.ledgers) if found is not None
+        ):
+            known = self._read(asked.keys)
+        return known
+
+    def ask_ledgers(self, keys: U64) -> Asked[Ledgers]:
+        """Begin to read whole ledgers; nothing is in flight, and everything is flushed (rules 24, 25)."""
+        return Asked(keys, self._at, self._pool.submit(self._store.read_ledgers, self._partition, keys))
+
+    def answer_ledgers(self, asked: Asked[Ledgers]) -> dict[int, dict[int, bytes]]:
+        """Return ledgers that were asked for, by user."""
+        found = asked.answer.result()
+        while not self._is_expected(found.fence):
+            found = self._store.read_ledgers(self._partition, asked.keys)
+        return dict(zip(asked.keys.tolist(), found.entries, strict=True))
+
+    def _is_expected(self, packed: bytes, since: Fence | None = None) -> bool:
+        """True if what was read with this fence is of the highest one flushed, or one since; else all is flushed."""
         fence = self._fence_of(packed)
-        if fence == self._at:
+        if self._writing is not None and fence == self._writing.records[-1].fence:
+            self._finish()  # the store had it before we knew
+        if fence == self._at or fence == since or (since and fence.offset > since.offset and fence in self._ours):
             return True
-        if self._writing is not None:
-            target = self._writing.records[-1].fence
-            self._finish()
-            if fence == self._at == target:
-                return True  # the store had it before we knew
+        self.flush()
         if fence != self._at:
             self._meet(fence)
-        self.flush()
+            self.flush()
         return False
 
     def state(self) -> pb.Partition:

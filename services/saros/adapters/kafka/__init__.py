@@ -1,6 +1,7 @@
 """Kafka: the one place that imports its client."""
 
-from saros.adapters.kafka.admin import Admin, Topic
+from saros.adapters.kafka.admin import Admin, Copies, Topic
+from saros.adapters.kafka.checks import check_topic
 from saros.adapters.kafka.cluster import Cluster
 from saros.adapters.kafka.embedded import EMBEDDED_LIMITS, EMBEDDED_PARTITIONS, EmbeddedBroker
 from saros.adapters.kafka.reader import LostPlaceError, Place, Polled, Reader, Received
@@ -11,6 +12,7 @@ __all__ = [
     "EMBEDDED_PARTITIONS",
     "Admin",
     "Cluster",
+    "Copies",
     "EmbeddedBroker",
     "Headers",
     "LostPlaceError",
@@ -20,4 +22,5 @@ __all__ = [
     "Received",
     "Topic",
     "Writer",
+    "check_topic",
 ]

@@ -6,11 +6,17 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from saros.adapters.kafka.cluster import Cluster, new_client, text_of
 from saros.adapters.kafka.embedded import EMBEDDED_PARTITIONS
 from saros.errors import BrokerError, InputError
+
+# Below these a topic may lose what it acknowledged when a broker is lost.
+REPLICAS_LEAST, IN_SYNC_LEAST = 3, 2
+IN_SYNC = "min.insync.replicas"
 
 _ROOM_S = 0.05
 
@@ -23,6 +29,13 @@ class Topic(NamedTuple):
     partitions: int
 
 
+class Copies(NamedTuple):
+    """How many brokers have what a topic holds."""
+
+    replicas: int  # of the partition that has the fewest
+    in_sync: int | None  # that must have a message before it is acknowledged; None: the broker does not tell
+
+
 class Admin:
     """Topics: what is there, and what is not yet."""
 
@@ -30,15 +43,20 @@ class Admin:
         self._client: AdminClient = new_client(AdminClient, cluster.config())
         self._timeout_s = timeout_s
 
-    def find(self, name: str) -> Topic | None:
-        """Return a topic, or None where there is none."""
+    def _there(self) -> ClusterMetadata | None:
+        """Return what there is; None on the embedded broker, which describes nothing."""
         try:
             # All of them: a broker may make a topic because somebody asks for it by name.
             there = self._client.list_topics(timeout=self._timeout_s)
         except KafkaException as error:
             raise BrokerError(f"the broker does not answer: {text_of(error.args[0])}") from error
-        if str(there.cluster_id).startswith("mockCluster"):
-            # The embedded broker makes topics when they are first written to, and does not describe them.
+        return None if str(there.cluster_id).startswith("mockCluster") else there
+
+    def find(self, name: str) -> Topic | None:
+        """Return a topic, or None where there is none."""
+        there = self._there()
+        if there is None:
+            # The embedded broker makes topics when they are first written to.
             return Topic(name, "", EMBEDDED_PARTITIONS)
         found = there.topics.get(name)
         if found is None:
@@ -55,11 +73,27 @@ class Admin:
         except KafkaException as error:
             return None if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART else ""
 
+    def copies(self, name: str) -> Copies | None:
+        """Return how many brokers have what a topic holds; None where there is no topic, or nobody can tell."""
+        there = self._there()
+        if there is None or name not in there.topics or not there.topics[name].partitions:
+            return None
+        replicas = min(len(partition.replicas) for partition in there.topics[name].partitions.values())
+        asked = ConfigResource(ConfigResource.Type.TOPIC, name)
+        try:
+            answer = self._client.describe_configs([asked], request_timeout=self._timeout_s)[asked].result()
+        except KafkaException:  # a client may be allowed to read and write, and not to look at settings
+            return Copies(replicas, None)
+        return Copies(replicas, int(answer[IN_SYNC].value))
+
     def ensure(
         self, name: str, partitions: int, replication: int, settings: Mapping[str, str], *, create: bool = True
     ) -> Topic:
         """Return a topic, made with these settings where there is none and making it is allowed."""
         found = self.find(name)
+        if replication >= REPLICAS_LEAST:
+            # Not with fewer: then a single broker that is away would stop all writing.
+            settings = {**settings, IN_SYNC: str(IN_SYNC_LEAST)}
         if found is None:
             if not create:
                 raise InputError(

@@ -6,7 +6,8 @@ error came with it.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from saros.adapters.kafka.cluster import Cluster, new_client, text_of
 from saros.adapters.kafka.statistics import observe
 from saros.core.jit import I32, I64
-from saros.errors import BrokerError
+from saros.errors import BrokerError, SarosError
 
 Place = tuple[int, int]  # partition, offset
 
@@ -89,16 +90,19 @@ class Reader:
         """Join the group. Both functions are called from within `poll`.
 
         `gained` is told which partitions are ours from now on, beside those we have, and says where each begins;
-        `lost` which are no longer. An error in one of them comes out of `poll`, and then this reader has to be closed.
+        `lost` which are no longer. An error in one of them comes out of `poll`, and then this reader has to be closed:
+        a `BrokerError` too, and so as one that nobody takes for passing.
         """
 
         def assign(_client: Consumer, partitions: list[TopicPartition]) -> None:
-            places = gained([each.partition for each in partitions])
-            self._client.incremental_assign([TopicPartition(topic, *place) for place in places])
+            with _for_good("begun"):
+                places = gained([each.partition for each in partitions])
+                self._client.incremental_assign([TopicPartition(topic, *place) for place in places])
 
         def revoke(_client: Consumer, partitions: list[TopicPartition]) -> None:
-            lost([each.partition for each in partitions])
-            self._client.incremental_unassign(partitions)
+            with _for_good("given away"):
+                lost([each.partition for each in partitions])
+                self._client.incremental_unassign(partitions)
 
         self._client.subscribe([topic], on_assign=assign, on_revoke=revoke, on_lost=revoke)
 
@@ -171,7 +175,10 @@ class Reader:
             if error.code() == KafkaError._AUTO_OFFSET_RESET:
                 self._kept = good
                 raise LostPlaceError(f"a place to read from is not in the log: {error.str()}")
-            if error.fatal() or not (error.retriable() or error.code() in _PASSING):
+            if error.fatal() or error.code() == KafkaError._FATAL:
+                # This client never reads again: whoever tried would wait for good.
+                raise SarosError(f"reading has ended: {error.str()}; a reader of the same name may run elsewhere")
+            if not (error.retriable() or error.code() in _PASSING):
                 self._kept = good
                 raise BrokerError(f"reading failed: {text_of(error)}")
         return good
@@ -201,6 +208,16 @@ class Reader:
         """Leave the group."""
         self._client.close()
         self._looks.close()
+
+
+@contextmanager
+def _for_good(done: str) -> Iterator[None]:
+    """Partitions change hands. Where that fails the group takes them for ours, and nobody reads them: trying to read on
+    would hide it."""
+    try:
+        yield
+    except (BrokerError, KafkaException) as error:
+        raise SarosError(f"partitions could not be {done}: {error}") from error
 
 
 def _log_times(messages: Sequence[Any]) -> I64:

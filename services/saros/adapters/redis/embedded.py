@@ -145,6 +145,12 @@ class EmbeddedStore:
         assert process.stdin is not None
         process.stdin.close()
 
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        assert self._process is not None, "it runs"
+        return self._process.pid
+
     def kill(self) -> None:
         """End the server as a crash would."""
         self._stop(signal.SIGKILL)

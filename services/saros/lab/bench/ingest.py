@@ -89,7 +89,7 @@ def _protos(events: Events, first: int, end: int) -> Iterator[Event]:
 
 def _raw(reader: Reader, messages: int, poll: int) -> None:
     while messages > 0:
-        messages -= reader.drop(poll, _POLL_S)
+        messages -= reader.drop(min(poll, messages), _POLL_S)
 
 
 def _columns(cluster: Cluster, topic: str) -> Way:
@@ -99,7 +99,7 @@ def _columns(cluster: Cluster, topic: str) -> Way:
     def read(reader: Reader, messages: int, poll: int) -> None:
         intake = Intake(reader, decoder, dead, topic)
         while messages > 0:
-            taken = intake.take(poll, _POLL_S, _POLL_S)
+            taken = intake.take(min(poll, messages), _POLL_S, _POLL_S)
             messages -= len(taken.polled.values)
             learner.accept(learner.learn(taken.events(taken.rows(taken.of(0)), learner)))
 
@@ -111,7 +111,7 @@ def _usual() -> Way:
 
     def read(reader: Reader, messages: int, poll: int) -> None:
         while messages > 0:
-            polled = reader.poll(poll, _POLL_S, _POLL_S)
+            polled = reader.poll(min(poll, messages), _POLL_S, _POLL_S)
             messages -= len(polled.values)
             way.learn(polled.values)
 

@@ -42,6 +42,7 @@ DIM, PARTITIONS, ITEMS = 64, 4, 10_000
 SINKS_GOAL, RAW_GOAL, USUAL_GOAL, REDO_GOAL = 0.6, 0.25, 10.0, 2.5
 _POLL_S = 2.0
 _POLL = {1: 16_000, 100: 160}  # messages in a poll, by events in a message
+_USUAL_POLL = {1: 500, 100: 5}  # as people set it
 _USUAL_SHARE = 40  # of the events, one in so many
 
 
@@ -262,7 +263,7 @@ def _compare(cluster: Cluster, store: Address, trainers: Trainers, case: Case) -
     backlog, poll = fill(cluster, case), _POLL[case.batch]
     least = raw(cluster, backlog, poll)
     bare = without_sinks(cluster, backlog, poll, case.users)
-    slow = usual(cluster, store, backlog, poll)
+    slow = usual(cluster, store, backlog, _USUAL_POLL[case.batch])
     told = trainers.learn(backlog.model)
     trainers.remove(backlog.model)
     speed, name = told.events / told.seconds, f"train, {case.name}"
