@@ -144,9 +144,8 @@ def test_what_the_store_has_not_got_is_served_from_memory(trained: Model, own_st
                 token = sender.learn("zoe", 3)
                 (before,) = await model.recommend([Wish("zoe", k=50, token=token, wait_ms=9000)])
                 await written(trained)
-                assert own_store._process is not None
                 # The server's own process: what was started is a shell that guards it.
-                os.killpg(own_store._process.pid, signal.SIGSTOP)
+                os.killpg(own_store.pid, signal.SIGSTOP)
                 try:
                     sender.show("zoe", before.items[0][0], "passed/over")
                     token = sender.click("zoe", before.items[0][0])
@@ -155,7 +154,7 @@ def test_what_the_store_has_not_got_is_served_from_memory(trained: Model, own_st
                     assert lagging.source == "model"
                     assert before.items[0][0] not in dict(lagging.items)
                 finally:
-                    os.killpg(own_store._process.pid, signal.SIGCONT)
+                    os.killpg(own_store.pid, signal.SIGCONT)
                 await until(lambda: not model.stats()["stale"])
                 (after,) = await model.recommend([Wish("zoe", k=50)])
                 assert after == lagging._replace(stale=False, token_reached=None)
