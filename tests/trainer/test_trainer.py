@@ -205,7 +205,7 @@ def test_a_store_nobody_wrote_to_for_long_is_refused(
     assert plan.rules.user_ttl_s == 180 * 86400
     monkeypatch.setattr(time, "time", lambda: now + 91 * 86400)
     service = Service(plan, quiet_stop)
-    with pytest.raises(RefusedError, match="was last written 91 days ago") as caught:
+    with pytest.raises(RefusedError, match="was last written more than 90 days ago") as caught:
         service.run(until_drained=True)
     service.close()
     assert "--accept-expired" in caught.value.hint

@@ -20,6 +20,7 @@ from saros.wire.v1 import redo_pb2 as pb
 _POLL_S = 0.02  # a poll waits so long for as many messages as it may take
 _QUIET_POLLS = 1500  # without a message, where some are known to be there
 _LOOK_S = 2.0
+_WAIT_MS = 10
 _GONE_LOOKS, _GONE_S = 2, 0.5
 
 
@@ -36,7 +37,9 @@ class RedoLog:
 
     def __init__(self, cluster: Cluster, topic: Topic) -> None:
         self._cluster, self._topic, self._id = cluster, topic.name, topic.id
-        self._reader, self._again = (Reader(cluster, f"{topic.name}-reader") for _ in range(2))
+        self._reader = Reader(cluster, f"{topic.name}-reader")
+        # Goes from partition to partition: whoever waits for one of them at the broker keeps the next one waiting.
+        self._again = Reader(cluster, f"{topic.name}-reader", wait_ms=_WAIT_MS)
         self._writer = self._new_writer()
         self._admin = Admin(cluster, _LOOK_S)
 
@@ -122,18 +125,9 @@ class RedoLog:
                 assert record is not None
                 yield fence, record
 
-    def time_ms(self, partition: int, offset: int) -> int:
-        """Return the broker's time of the message at an offset, or of the next one that is there; 0: there is none."""
-        low, end = self._again.watermarks(self._topic, partition)
-        if not low <= offset < end:
-            return 0
-        self._again.assign(self._topic, [(partition, offset)])
-        for _ in range(_QUIET_POLLS):
-            times = self._again.poll(1, _POLL_S).log_ms
-            if len(times):
-                break
-        self._again.assign(self._topic, [])
-        return int(times[0]) if len(times) else 0
+    def is_older(self, partition: int, fence: Fence, time_ms: int) -> bool:
+        """True if the last message that a fold has read was written before a time."""
+        return fence.offset < self._again.first_since(self._topic, partition, time_ms)
 
     def _span(
         self, partition: int, first: int, end: int, whole: bool = False

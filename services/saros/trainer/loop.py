@@ -56,6 +56,7 @@ FLIGHTS_MAX = 2
 _SHARDS_EVERY_S = 1.0
 _COMMIT_EVERY_S = 1.0
 _IDLE_S, _BUSY_S = 0.05, 0.005
+_WAIT_S = 0.002  # for the store, mostly, which cannot wake us
 _POLL_EVENTS = 64_000  # about so many at once
 _LINGER_S = 0.005  # after the first event, so that a few make a batch
 _PAUSE_S = 0.5  # without room for so long, partitions pause: what was fetched ahead of them is then fetched again
@@ -231,7 +232,7 @@ class Trainer:
     def _go_on(self, *, waiting: bool, for_s: float) -> None:
         """Steps 1 and 2 between two micro-batches; where we wait for room, wait for the log."""
         self._redo.check_sent()
-        self.follow(_BUSY_S if waiting else 0)
+        self.follow(_WAIT_S if waiting else 0)
         self.flush()
         if for_s > _PAUSE_S:
             self._pause()
@@ -264,7 +265,7 @@ class Trainer:
             share.load(users, asked)
             events = taken.events(rows, share.learner)
             leaving = share.leaving(events)
-            if share.ledger_bytes(leaving) > self._rules.taken_back_bytes and len(messages) > 1:
+            if share.ledger_bytes(leaving).sum() > self._rules.taken_back_bytes and len(messages) > 1:
                 turn.split(messages)  # all of it goes into the record: into two, then
                 return True
             if len(leaving) and ledgers is None:

@@ -17,7 +17,7 @@ from saros.core.codec_blocks import unpack_ledger
 from saros.core.events import CLICK, ERASE, POSITIVE, Events
 from saros.core.fold import SignedBlocks
 from saros.core.gate import DAYS
-from saros.core.jit import I32, U64
+from saros.core.jit import I32, I64, U64
 from saros.core.learner import Batch, Learner
 from saros.core.users import BYTES, COUNTED
 from saros.redo.fence import Fence
@@ -92,15 +92,16 @@ class Share:
         unpack_ledger(self.learner.ledger, slot, b"".join(blocks), np.cumsum([0, *map(len, blocks)]))
 
     def leaving(self, events: Events) -> I32:
-        """Return the users who may pass B with these events, or are erased: their ledgers may be taken back."""
+        """Return the users who may pass B with these events, or are erased, and have a ledger to be taken back."""
         clicks = events.user[(events.kind == CLICK) | (events.kind == POSITIVE)]
         users, count = np.unique(clicks, return_counts=True)
         passing = users[self.learner.users.arrays.gate[users, COUNTED] + count > self.learner.gate.bounds[1]]
-        return np.union1d(passing, np.unique(events.user[events.kind == ERASE]))
+        leaving = np.union1d(passing, np.unique(events.user[events.kind == ERASE]))
+        return leaving[self.ledger_bytes(leaving) > 0]
 
-    def ledger_bytes(self, users: I32) -> int:
-        """Return how many bytes the ledgers of users have."""
-        return int(self.learner.users.arrays.gate[users, BYTES : BYTES + DAYS].sum())
+    def ledger_bytes(self, users: I32) -> I64:
+        """Return how many bytes the ledger of each of the users has, records in flight included."""
+        return np.asarray(self.learner.users.arrays.gate[users, BYTES : BYTES + DAYS].sum(axis=1, dtype=np.int64))
 
     def ask_ledgers(self, users: I32) -> Asked[Ledgers]:
         """Begin to read whole ledgers, when the share is settled; no micro-batch is learned in between."""
@@ -120,12 +121,13 @@ class Share:
         is read when `drain` returns: nothing of this partition is in flight then; False where it has to begin anew.
         """
         touched = np.unique(events.user[events.user >= 0])
-        before = lows(self.learner.users.arrays, touched)
+        before, bare = lows(self.learner.users.arrays, touched), touched[self.ledger_bytes(touched) == 0]
         self.learner.users.table.pin(touched)
         clearing = self.learner.open(events)
         if len(clearing):
             keys = self.learner.users.arrays.keys[clearing]
-            ledgers = self.users.answer_ledgers(asked) if asked else {}
+            ledgers = {key: dict[int, bytes]() for key in self.learner.users.arrays.keys[bare].tolist()}
+            ledgers |= self.users.answer_ledgers(asked) if asked else {}
             others = keys[[key not in ledgers for key in keys.tolist()]]
             if len(others):
                 if not drain():

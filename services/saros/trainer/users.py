@@ -133,12 +133,10 @@ class UserStore:
         """Refuse a store that nobody wrote to for so long that users expired which still count."""
         if self._accept_expired or not self._ttl_s or self._at.offset < 0:
             return
-        written_ms = self._redo.time_ms(self._partition, self._at.offset)
-        days = (time.time() - written_ms / 1000) / 86400 if written_ms else 0.0
-        if days > self._ttl_s / 86400 / 2:
+        if self._redo.is_older(self._partition, self._at, int(1000 * (time.time() - self._ttl_s / 2))):
             raise RefusedError(
-                f"partition {self._partition} of the store was last written {days:.0f} days ago, and users expire "
-                f"after {self._ttl_s // 86400}: some that count may be gone",
+                f"partition {self._partition} of the store was last written more than {self._ttl_s // 172800} days ago,"
+                f" and users expire after {self._ttl_s // 86400}: some that count may be gone",
                 "`saros trainer --accept-expired` goes on without them; or bring back a store that is younger",
             )
 

@@ -60,8 +60,11 @@ class Received(NamedTuple):
 class Reader:
     """A consumer: of partitions it is told (`assign`), or of a group's share (`subscribe`)."""
 
-    def __init__(self, cluster: Cluster, group: str, *, instance: str = "", statistics_s: float = 0) -> None:
-        """`instance`: a name that stays over a restart, so that partitions stay too; `statistics_s` 0: none."""
+    def __init__(
+        self, cluster: Cluster, group: str, *, instance: str = "", statistics_s: float = 0, wait_ms: int = 0
+    ) -> None:
+        """`instance`: a name that stays over a restart, so that partitions stay too; `statistics_s` 0: none; `wait_ms`:
+        how long a fetch waits at the broker where there is nothing, 0: as librdkafka has it."""
         config = cluster.config(
             group_id=group,
             enable_auto_commit=False,
@@ -73,6 +76,8 @@ class Reader:
         config.setdefault("fetch.queue.backoff.ms", 5)
         if instance:
             config["group.instance.id"] = instance
+        if wait_ms:
+            config["fetch.wait.max.ms"] = wait_ms
         if statistics_s:
             config |= {"stats_cb": observe, "statistics.interval.ms": int(1000 * statistics_s)}
         self._client: Consumer = new_client(Consumer, config)
@@ -195,6 +200,14 @@ class Reader:
                 if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > until:
                     raise BrokerError(f"{topic}/{partition} cannot be looked at: {text_of(error.args[0])}") from error
                 time.sleep(_AGAIN_S)
+
+    def first_since(self, topic: str, partition: int, time_ms: int, timeout_s: float = 10.0) -> int:
+        """Return the offset of the first message since a time; where there is none, the one behind the last."""
+        try:
+            (found,) = self._looks.offsets_for_times([TopicPartition(topic, partition, time_ms)], timeout=timeout_s)
+        except KafkaException as error:
+            raise BrokerError(f"{topic}/{partition} cannot be looked at: {text_of(error.args[0])}") from error
+        return int(found.offset) if found.offset >= 0 else self.watermarks(topic, partition)[1]
 
     def pause(self, topic: str, partitions: Sequence[int]) -> None:
         """Stop fetching these partitions; polling goes on."""
