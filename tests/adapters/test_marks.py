@@ -22,13 +22,6 @@ USER = b"\1" + (7).to_bytes(8, "little") + (3).to_bytes(4, "little") + b"abc"
 ENTRY = b"\2" + (7).to_bytes(8, "little") + (2).to_bytes(4, "little") + (3).to_bytes(4, "little") + b"\1\1x"
 
 
-@pytest.fixture(params=["standalone", "cluster"])
-def server(request: pytest.FixtureRequest) -> StoreServer:
-    found = request.getfixturevalue("store_server" if request.param == "standalone" else "store_cluster")
-    assert isinstance(found, StoreServer)
-    return found
-
-
 @pytest.fixture
 def store(server: StoreServer, model_name: str) -> Iterator[Store]:
     """A store with something in each shard but the last."""

@@ -28,13 +28,6 @@ WIDTH = 364
 ODD = [int.from_bytes(raw, "little") for raw in (b"\0" * 8, b"\xff" * 8, b"}*?[]\\{:", b"\r\n$8\r\n\0\n", b":u:3:*}{")]
 
 
-@pytest.fixture(params=["standalone", "cluster"])
-def server(request: pytest.FixtureRequest) -> StoreServer:
-    found = request.getfixturevalue("store_server" if request.param == "standalone" else "store_cluster")
-    assert isinstance(found, StoreServer)
-    return found
-
-
 @pytest.fixture
 def store(server: StoreServer, model_name: str) -> Iterator[Store]:
     made = Store(Address(server.url), model_name, SHARDS)

@@ -6,19 +6,33 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from saros.adapters.redis import EmbeddedStore
 from saros.trainer.start import Stop
-from tests.store import StoreServer, start_cluster
+from tests.broker import Broker
+from tests.store import StoreServer, connect, start_cluster
 from tests.trainer.faults import SEED
-from tests.trainer.runs import SAROS
+from tests.trainer.runs import SAROS, Model
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm() -> None:
     subprocess.run([SAROS, "warm"], check=True, capture_output=True)
+
+
+@pytest.fixture
+def model(real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path) -> Model:
+    """A model of its own."""
+    return Model(model_name, real_broker.address, store_server.url, tmp_path)
+
+
+@pytest.fixture
+def redis(store_server: StoreServer) -> Any:
+    """A client of the store, for what no trainer does."""
+    return connect(store_server.url)
 
 
 @pytest.fixture

@@ -5,13 +5,9 @@ from collections import defaultdict
 from pathlib import Path
 from urllib.request import urlopen
 
-import pytest
-
 from saros.core.gate import GateRules, bin_of, gate_state
 from saros.trainer.observe import users_by_band
-from tests.broker import Broker
 from tests.servers import free_ports
-from tests.store import StoreServer
 from tests.trainer.runs import Model, await_until, running
 
 DOCS = Path(__file__).parents[2] / "docs" / "trainer.md"
@@ -45,11 +41,6 @@ class Metrics:
     def nonzero(self) -> set[str]:
         """Return the names that have something to tell."""
         return {name for name in self.names if self.sum(name) or self.sum(f"{name}_count")}
-
-
-@pytest.fixture
-def model(real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path) -> Model:
-    return Model(model_name, real_broker.address, store_server.url, tmp_path)
 
 
 def test_the_docs_list_what_is_served_and_it_adds_up(model: Model) -> None:

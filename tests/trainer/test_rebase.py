@@ -24,19 +24,9 @@ from saros.trainer.commands import plan_of
 from saros.trainer.start import Service, Stop
 from saros.wire.v1 import redo_pb2 as pb
 from tests.broker import Broker
-from tests.store import StoreServer, connect
+from tests.store import StoreServer
 from tests.trainer.copies import SHARDS, Copy, check_folded, copy_of, rows_of, waiting
 from tests.trainer.runs import PARTITIONS, SAROS, Model, await_until, running
-
-
-@pytest.fixture
-def model(real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path) -> Model:
-    return Model(model_name, real_broker.address, store_server.url, tmp_path)
-
-
-@pytest.fixture
-def redis(store_server: StoreServer) -> Any:
-    return connect(store_server.url)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,19 +18,7 @@ from saros.telemetry import RECORDS
 from saros.trainer.commands import plan_of
 from saros.trainer.start import Service, Stop
 from saros.wire.v1 import redo_pb2 as pb
-from tests.broker import Broker
-from tests.store import StoreServer, connect
 from tests.trainer.runs import Model, await_until, running
-
-
-@pytest.fixture
-def model(real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path) -> Model:
-    return Model(model_name, real_broker.address, store_server.url, tmp_path)
-
-
-@pytest.fixture
-def redis(store_server: StoreServer) -> Any:
-    return connect(store_server.url)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from saros.core.cells import TableArrays
 from saros.core.codec import get, put
 from saros.core.jit import I32, I64, U8, U64, as_int, kernel
 from saros.wire import operations
-from saros.wire.operations import CLEAR, DROP, ERASE, KEEP, PUT, SET
+from saros.wire.operations import CLEAR, DROP, ERASE, KEEP, PUT, SET, copy
 
 _HEAD, _NUMBER, _LENGTH = 9, 4, 4
 _NONE = -1
@@ -73,13 +73,6 @@ def _chain(data: U8, users: TableArrays, index: _Index) -> int:
 
 
 @kernel
-def _copy(out: U8, to: int, data: U8, first: int, end: int) -> int:
-    for k in range(first, end):
-        out[to + k - first] = data[k]
-    return to + end - first
-
-
-@kernel
 def _is_new(entries: TableArrays, user: int, number: np.uint64) -> bool:
     """Note an entry of a user's ledger; True if it was not noted before."""
     key = (np.uint64(user) << np.uint64(32)) | number
@@ -94,17 +87,17 @@ def _write_value(out: U8, to: int, data: U8, index: _Index, value: int, row: int
     """Write a user's last value, with the row of another one where it has none."""
     first, end = index.at[value], index.at[value + 1]
     if data[first] == SET or row == _NONE:
-        return _copy(out, to, data, first, end)
+        return copy(out, to, data, first, end)
     behind = _HEAD + _LENGTH
     begin = index.at[row] + behind + 1
     row_end = begin + 2 + as_int(get(data, begin, 2))
     length = (end - first - behind) + (row_end - begin)
     to = put(out, to, np.uint64(SET), 1)
-    to = _copy(out, to, data, first + 1, first + _HEAD)
+    to = copy(out, to, data, first + 1, first + _HEAD)
     to = put(out, to, np.uint64(length), _LENGTH)
-    to = _copy(out, to, data, first + behind, first + behind + 1)
-    to = _copy(out, to, data, begin, row_end)
-    return _copy(out, to, data, first + behind + 1, end)
+    to = copy(out, to, data, first + behind, first + behind + 1)
+    to = copy(out, to, data, begin, row_end)
+    return copy(out, to, data, first + behind + 1, end)
 
 
 @kernel
@@ -121,14 +114,14 @@ def _write_user(out: U8, to: int, data: U8, index: _Index, entries: TableArrays,
             row = k if row == _NONE and code == SET else row
         k = index.before[k]
     if wiped != _NONE:
-        to = _copy(out, to, data, index.at[wiped], index.at[wiped + 1])
+        to = copy(out, to, data, index.at[wiped], index.at[wiped + 1])
     k = index.last[user]
     while k != _NONE:
         code = data[index.at[k]]
         if code == CLEAR or code == ERASE:
             break
         if (code == PUT or code == DROP) and _is_new(entries, user, get(data, index.at[k] + _HEAD, _NUMBER)):
-            to = _copy(out, to, data, index.at[k], index.at[k + 1])
+            to = copy(out, to, data, index.at[k], index.at[k + 1])
         k = index.before[k]
     return to if value == _NONE else _write_value(out, to, data, index, value, row)
 

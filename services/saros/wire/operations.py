@@ -35,7 +35,8 @@ def _begin(out: U8, at: int, code: int, user: np.uint64) -> int:
 
 
 @kernel
-def _copy(out: U8, at: int, data: U8, first: int, end: int) -> int:
+def copy(out: U8, at: int, data: U8, first: int, end: int) -> int:
+    """Write bytes from elsewhere; return the place behind them."""
     for k in range(first, end):
         out[at + k - first] = data[k]
     return at + end - first
@@ -50,7 +51,7 @@ def _write_blocks(out: U8, at: int, user: U64, number: I32, flags: U8, starts: I
         if flags[b] & _BOOK:
             at = put(out, _begin(out, at, PUT, user[b]), np.uint64(np.uint32(number[b])), 4)
             at = put(out, at, np.uint64(starts[b + 1] - starts[b]), 4)
-            at = _copy(out, at, data, starts[b], starts[b + 1])
+            at = copy(out, at, data, starts[b], starts[b + 1])
         elif flags[b] & _DELETE:
             at = put(out, _begin(out, at, DROP, user[b]), np.uint64(np.uint32(number[b])), 4)
     return at
@@ -75,7 +76,7 @@ def _write_users(out: U8, at: int, user: U64, flags: U8, starts: I64, data: U8, 
             for d in range(rows.shape[1]):
                 at = put(out, at, np.uint64(np.float32(rows[row, d]).view(np.uint32)), 4)
             row += 1
-        at = _copy(out, at, data, starts[u], starts[u + 1])
+        at = copy(out, at, data, starts[u], starts[u + 1])
     return at
 
 
