@@ -1,14 +1,20 @@
 """The bench of serving: all who are measured find the same items, and those who are missing are named."""
 
+import json
+import os
 import sys
 
 import numpy as np
 import pytest
 
+from saros import cli
+from saros.adapters.kafka import Admin, Cluster
 from saros.core.topk import top_k
-from saros.lab.bench import serve
+from saros.lab.bench import requests, serve, train
 from saros.lab.bench.measure import Row
 from saros.lab.bench.serve import PEERS, PRIORS, K, make_subject, run_serve
+from tests.broker import Broker
+from tests.store import StoreServer, connect
 
 
 @pytest.mark.parametrize("prior_spread", PRIORS.values())
@@ -39,6 +45,10 @@ def test_a_quick_run_gives_every_row_and_says_which_peers_are_missing(monkeypatc
     told: list[Row] = []
     found = run_serve(quick=True, on_row=told.append)
     assert found == told
+    left_out = [line for line in found if line.name in serve.LIVE]
+    assert [line.name for line in left_out] == list(serve.LIVE)
+    assert all(line.value is None and "SAROS_KAFKA__BOOTSTRAP" in line.note for line in left_out)
+    found = [line for line in found if line not in left_out]
     for line in found:
         missing = line.against in {peer.name for peer in PEERS if peer.package}
         assert (line.value is None) == missing == ("make bench PEERS=" in line.note)
@@ -55,7 +65,7 @@ def test_a_quick_run_gives_every_row_and_says_which_peers_are_missing(monkeypatc
     }
 
 
-@pytest.mark.parametrize("group", serve.GROUPS)
+@pytest.mark.parametrize("group", ["topk", "growth"])
 def test_one_group_can_be_asked_for(group: str) -> None:
     names = {line.name.split()[0] for line in run_serve(quick=True, only=group)}
     assert ("top-10" in names) == (group == "topk")
@@ -63,5 +73,68 @@ def test_one_group_can_be_asked_for(group: str) -> None:
 
 
 def test_a_group_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match="none of topk, growth"):
+    with pytest.raises(ValueError, match="none of topk, growth, requests, servable"):
         run_serve(quick=True, only="top")
+
+
+@pytest.fixture
+def models(real_broker: Broker, store_server: StoreServer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The models that a bench on a real broker makes."""
+    monkeypatch.setenv("SAROS_KAFKA__BOOTSTRAP", real_broker.address)
+    monkeypatch.setenv("SAROS_REDIS__URL", store_server.url)
+    made: list[str] = []
+    fill = train.fill
+
+    def noted(cluster: Cluster, case: train.Case) -> train.Backlog:
+        backlog = fill(cluster, case)
+        made.append(backlog.model)
+        return backlog
+
+    monkeypatch.setattr(train, "fill", noted)
+    return made
+
+
+@pytest.mark.timeout(300)
+def test_an_api_is_measured_and_nothing_stays(
+    models: list[str],
+    real_broker: Broker,
+    store_server: StoreServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(serve, "topk_lines", lambda _: ())
+    monkeypatch.setattr(serve, "growth_lines", lambda _: ())
+    assert cli.run(["bench", "serve", "--quick", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert all(row["value"] > 0 for row in rows if not row["unit"].startswith("CPU"))
+    goals = {row["against"]: row["goal"] for row in rows if row["goal"] is not None}
+    assert goals == {"a raw ASGI app": 0.4, "plain FastAPI": 3.0, "250 ms": 1.0}
+    read, modelled = (row["value"] for row in rows if row["unit"] == "% of requests")
+    assert 0 < read <= 100
+    assert 0 < modelled <= 100
+    late = [row for row in rows if row["against"] == "250 ms"]
+    assert len(late) == 2
+    assert all(row["better"] == "lower" and row["met"] == (row["value"] <= 250) for row in late)
+    assert len(models) == 1, "both groups share it"
+    admin, redis = Admin(Cluster(real_broker.address)), connect(store_server.url)
+    for model in models:
+        assert admin.find(f"{model}.events") is None
+        assert list(redis.scan_iter(f"{{{model}:*")) == []
+
+
+def test_without_a_broker_a_group_that_needs_one_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SAROS_KAFKA__BOOTSTRAP", raising=False)
+    assert cli.run(["bench", "serve", "--only", "requests"]) != 0
+    assert "SAROS_KAFKA__BOOTSTRAP" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="CPU is told on Linux only")
+def test_cpu_of_a_process_is_read() -> None:
+    found = requests.cpu_seconds(os.getpid())
+    assert found == pytest.approx(sum(os.times()[:2]), abs=0.5)
+
+
+def test_cpu_of_no_process_is_none() -> None:
+    assert requests.cpu_seconds(2**30) is None

@@ -48,7 +48,7 @@ def test_all_of_it_runs(
 
 def test_a_batch_of_bytes_is_a_batch() -> None:
     events = shapes.singles(5, 3, shapes.keys(200, 1))
-    values = [value for _, value in train._values(events, ["ann", "bob", "cy"])]
+    values = [value for _, value in train.values_of(events, ["ann", "bob", "cy"])]
     assert [event.SerializeToString() for event in events_in(train._batch(values))] == values
     long = [values[0], b"\x0a\x80\x01" + b"x" * 128]
     assert [len(part) for part in events_in_batch(train._batch(long))] == [len(part) for part in long]

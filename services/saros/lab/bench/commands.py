@@ -2,8 +2,8 @@
 
 import json
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,9 +11,10 @@ import typer
 
 from saros.console import Json, progress
 from saros.lab.topics import cluster_of
-from saros.settings import load
+from saros.settings import Settings, load
 
 if TYPE_CHECKING:
+    from saros.adapters.redis import Address
     from saros.lab.bench.measure import Row
 
 
@@ -49,13 +50,19 @@ def core(
 
 @app.command()
 def serve(
-    only: Annotated[Literal["topk", "growth"] | None, typer.Option(help="One group of measurements.")] = None,
+    only: Annotated[
+        Literal["topk", "growth", "requests", "servable"] | None, typer.Option(help="One group of measurements.")
+    ] = None,
     quick: _Quick = False,
     as_json: Json = False,
 ) -> None:
-    """Measure exact top-K in one thread, beside faiss, implicit and numpy, and how its cost and memory grow.
+    """Measure exact top-K in one thread, beside faiss, implicit and numpy, and how its cost and memory grow; requests
+    to the API, beside a raw ASGI app and plain FastAPI; and how soon an event is served.
 
-    Ratios are taken side by side in one run. Peers that are not installed are named; `make bench` installs them.
+    Ratios are taken side by side in one run. Peers that are not installed are named; `make bench` installs them. The
+    groups `requests` and `servable` need a broker in SAROS_KAFKA__BOOTSTRAP, a real one, and are left out without;
+    `make bench` starts one. The store is that of SAROS_REDIS__URL, or an embedded one. Topics and keys are made and
+    removed.
 
     Examples:
 
@@ -63,10 +70,15 @@ def serve(
 
       saros bench serve --only topk --json | jq '.rows[] | select(.goal)'
     """
-    from saros.lab.bench.serve import run_serve
+    from saros.lab.bench.serve import LIVE, Live, run_serve
 
-    with progress("measuring"):
-        rows = run_serve(quick=quick, only=only)
+    settings = load()
+    with ExitStack() as stack:
+        live = None
+        if only in LIVE or (only is None and settings.kafka.bootstrap):
+            live = Live(cluster_of(settings), stack.enter_context(_store(settings)))
+        with progress("measuring"):
+            rows = run_serve(quick=quick, only=only, live=live)
     _tell(rows, as_json=as_json)
 
 
@@ -109,19 +121,26 @@ def train(
 
       saros bench train --only speed --json | jq '.rows[] | select(.goal)'
     """
-    from saros.adapters.redis import Address, EmbeddedStore
     from saros.lab.bench.train import run_train
 
     settings = load()
     cluster = cluster_of(settings)
-    with ExitStack() as stack:
-        address = settings.redis.address()
-        if not address.url:
-            scratch = stack.enter_context(tempfile.TemporaryDirectory())
-            address = Address(stack.enter_context(EmbeddedStore(Path(scratch))).address)
-        with progress("measuring"):
-            rows = run_train(cluster, address, quick=quick, only=only)
+    with _store(settings) as address, progress("measuring"):
+        rows = run_train(cluster, address, quick=quick, only=only)
     _tell(rows, as_json=as_json)
+
+
+@contextmanager
+def _store(settings: Settings) -> "Iterator[Address]":
+    """Yield the store that is set, or an embedded one."""
+    from saros.adapters.redis import Address, EmbeddedStore
+
+    address = settings.redis.address()
+    if address.url:
+        yield address
+        return
+    with tempfile.TemporaryDirectory() as scratch, EmbeddedStore(Path(scratch)) as store:
+        yield Address(store.address)
 
 
 def _tell(rows: "Sequence[Row]", *, as_json: bool) -> None:

@@ -16,7 +16,7 @@ class Row(NamedTuple):
 
     `ratio` is held against `goal`: where `better` is "higher", `ratio` says how many times as fast as the other we
     are, and the goal is met from `goal` up; where it is "lower", how many times as much it costs as at the smallest
-    size, and the goal is met down from `goal`. What was not measured is None, and `note` says why.
+    size, or as it may, and the goal is met down from `goal`. What was not measured is None, and `note` says why.
     """
 
     name: str

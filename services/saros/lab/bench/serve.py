@@ -3,13 +3,18 @@
 Rows are as learning leaves them: items N(0, (0.4/√d)²), users of length about 1. Priors are N(-2, 1), as where some
 items are liked far better than others; and, harder for us, all equal: then nothing is ruled out before its codes are
 read. The others get the prior as one more coordinate. Everything runs in one thread, each query with another user.
+
+With a broker: requests to a real API, beside other servers, and how soon an event is served (`saros.lab.bench.requests`
+and `servable`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from saros.adapters.kafka import Cluster
+from saros.adapters.redis import Address
 from saros.core.catalogue import Catalogue
 from saros.core.items import CLICKED, SHOWN, Items
 from saros.core.jit import F32, I32
@@ -17,17 +22,32 @@ from saros.core.rows import ONE, live_rows
 from saros.core.topk import top_k
 from saros.lab.bench import shapes
 from saros.lab.bench.measure import Row, Run, race, row
+from saros.lab.bench.requests import request_lines
+from saros.lab.bench.servable import servable_lines
+from saros.lab.bench.stage import staged
+from saros.lab.bench.train import Case
 
-GROUPS = ("topk", "growth")
+LIVE = ("requests", "servable")
+GROUPS = ("topk", "growth", *LIVE)
 K, DIM = 10, 64
 FAISS_GOAL, FAISS_GOAL_ITEMS, NUMPY_GOAL = 3.0, 1_000_000, 1.0
 USERS = 64  # different ones that ask
 _REFRESHED = 1000  # slots in one call
 _ROUNDS = 30
 _ASKS = 8  # queries in a round, where sizes are compared
+# A round of requests is a sixth of the users: each is asked for once.
+CASE = Case("", 24_000, 100, slates=True, events=576_000)
+QUICK_CASE = Case("", 400, 100, slates=True, events=4_000)
 PRIORS = {"priors as learned": 1.0, "priors all equal": 0.0}  # their standard deviation
 
 Query = Callable[[F32], I32]  # takes a user row with a 1 behind it, gives the items it finds, the best first
+
+
+class Live(NamedTuple):
+    """What an API needs."""
+
+    cluster: Cluster
+    store: Address
 
 
 class Peer(NamedTuple):
@@ -109,9 +129,13 @@ def make_subject(count: int, prior_spread: float, dim: int = DIM) -> Subject:
 
 
 def run_serve(
-    *, quick: bool = False, only: str | None = None, on_row: Callable[[Row], None] = lambda _: None
+    *,
+    quick: bool = False,
+    only: str | None = None,
+    live: Live | None = None,
+    on_row: Callable[[Row], None] = lambda _: None,
 ) -> list[Row]:
-    """Measure one of `GROUPS`, or all; tell each row as it comes, and return them all."""
+    """Measure one of `GROUPS`, or all; tell each row as it comes, and return them all. `LIVE` ones need `live`."""
     if only is not None and only not in GROUPS:
         raise ValueError(f"{only!r} is none of {', '.join(GROUPS)}")
     found = []
@@ -119,7 +143,23 @@ def run_serve(
         for line in lines if only in (None, group) else ():
             on_row(line)
             found.append(line)
+    for line in live_lines(live, [group for group in LIVE if only in (None, group)], quick):
+        on_row(line)
+        found.append(line)
     return found
+
+
+def live_lines(live: Live | None, groups: Sequence[str], quick: bool) -> Iterator[Row]:
+    """What takes an API that runs, all with one model."""
+    if live is None:
+        for group in groups:
+            yield row(group, "", None, note="needs a broker in SAROS_KAFKA__BOOTSTRAP; `make bench` starts one")
+    elif groups:
+        with staged(live.cluster, live.store, QUICK_CASE if quick else CASE) as stage:
+            if "requests" in groups:
+                yield from request_lines(live.cluster, stage, quick=quick)
+            if "servable" in groups:
+                yield from servable_lines(live.cluster, stage, quick=quick)
 
 
 def topk_lines(quick: bool) -> Iterator[Row]:

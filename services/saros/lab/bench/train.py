@@ -104,7 +104,7 @@ def fill(cluster: Cluster, case: Case) -> Backlog:
         writer.send(topic, p, value)
         messages, size, waiting[p] = messages + 1, size + len(value), []
 
-    for user, value in _values(events, names):
+    for user, value in values_of(events, names):
         p = home[user]
         waiting[p].append(value)
         if len(waiting[p]) == case.batch:
@@ -116,13 +116,17 @@ def fill(cluster: Cluster, case: Case) -> Backlog:
     return Backlog(model, len(events.user), messages, size)
 
 
-def _values(events: Events, names: list[str]) -> Iterator[tuple[int, bytes]]:
-    """Yield each event's user and bytes, an id of its own in each: without one nothing could be told apart."""
+def values_of(events: Events, names: list[str], *, live: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Yield each event's user and bytes, an id of its own in each: without one nothing could be told apart.
+
+    `live`: no times and no ids, so that they happen when they are sent, and may be sent again.
+    """
     items, start = [f"item-{key % 1_000_000}" for key in events.items.tolist()], events.start.tolist()
     columns = zip(events.user.tolist(), events.kind.tolist(), events.time_ms.tolist(), strict=True)
     for k, (user, kind, time_ms) in enumerate(columns):
-        event = event_of(names[user], kind, items[start[k] : start[k + 1]], time_ms)
-        event.event_id = f"{k:012x}"
+        event = event_of(names[user], kind, items[start[k] : start[k + 1]], 0 if live else time_ms)
+        if not live:
+            event.event_id = f"{k:012x}"
         yield user, event.SerializeToString()
 
 

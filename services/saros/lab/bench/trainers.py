@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +18,7 @@ from saros.adapters.names import topics_of
 from saros.adapters.redis import Address, Store
 from saros.errors import SarosError
 
+SAROS = str(Path(sys.executable).parent / "saros")
 _TOLD = re.compile(r"what was taken is learned (.*)")
 _WAIT_S = 120.0
 _LOOK_S = 0.02
@@ -54,11 +55,14 @@ class Trainers:
 
     def start(self, model: str, *arguments: str, **more: str) -> subprocess.Popen[str]:
         """Start a trainer; it does not outlive us."""
-        environ = {**os.environ, **self._settings, "SAROS_MODEL__NAME": model, **more}
+        return self.launch([SAROS, "trainer", *arguments], SAROS_MODEL__NAME=model, **more)
+
+    def launch(self, command: Sequence[str], **more: str) -> subprocess.Popen[str]:
+        """Start a process with the settings of trainers; it does not outlive us. `args` is the file it writes to."""
         with tempfile.NamedTemporaryFile("w", dir=self._scratch, suffix=".log", delete=False) as output:
             process = subprocess.Popen(
-                [str(Path(sys.executable).parent / "saros"), "trainer", *arguments],
-                env=environ, stdout=output, stderr=subprocess.STDOUT, text=True,
+                command, env={**os.environ, **self._settings, **more},
+                stdout=output, stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
         process.args = output.name
         self._stack.callback(_end, process)
@@ -104,7 +108,7 @@ def await_until(true: Callable[[], bool]) -> float:
     start = time.monotonic()
     while not true():
         if time.monotonic() - start > _WAIT_S:
-            raise SarosError("a trainer did not come on")
+            raise SarosError("a process did not come on")
         time.sleep(_LOOK_S)
     return time.monotonic() - start
 

@@ -1,0 +1,149 @@
+"""The hot GET beside servers that send the same answer and have no model: requests a second, CPU, and p99.
+
+Each request is for another user, whose row is read from the store, as the API's memory is smaller than the users are
+many; no answer is kept. Meanwhile a trainer moves rows by 1 k events a second and the API follows, which is in its CPU.
+All servers are asked in turn, round by round, by a client that is a process of its own.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from saros.adapters.kafka import Cluster
+from saros.errors import SarosError
+from saros.lab.bench.measure import Row, row
+from saros.lab.bench.stage import Stage, Traffic, asked, port_of
+
+RAW_GOAL, FASTAPI_GOAL = 0.4, 3.0
+RATE = 1000  # events a second
+_CONNECTIONS = 32
+_CLIENT_S = 90
+_READ = re.compile(r"^saros_api_users_read_total (\S+)", re.MULTILINE)
+
+_CPU = "CPU of the whole process, threads and kernel, over all rounds: the goals are held on it"
+_CLOCK = "the best round by the clock; servers, client, trainer, broker and store share the cores, so no goal is held"
+_NOTES = {
+    "raw": "an ASGI app that sends the same bytes, whatever is asked",
+    "fastapi": "its cheapest form: an async route with checked parameters and a response model, no model behind it",
+}
+_NAMES = {"raw": "a raw ASGI app", "fastapi": "plain FastAPI"}
+
+
+class Measured:
+    """What rounds against one server have taken."""
+
+    def __init__(self, port: int, pid: int) -> None:
+        self.port, self.pid = port, pid
+        self.best_s, self.requests, self.modelled = float("inf"), 0, 0
+        self.cpu_s: float | None = 0.0
+        self.client_s, self.took_ms = 0.0, list[float]()
+
+    def ask(self, first: int, count: int, *, counts: bool) -> None:
+        """Ask for so many users; a round that warms up does not count."""
+        before = cpu_seconds(self.pid)
+        words = [str(value) for value in (self.port, first, count, _CONNECTIONS)]
+        done = subprocess.run(
+            [sys.executable, "-m", "saros.lab.bench.load", *words],
+            capture_output=True, text=True, timeout=_CLIENT_S, check=False,
+        )  # fmt: skip
+        after = cpu_seconds(self.pid)
+        if done.returncode:
+            raise SarosError(f"the client ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        if not counts:
+            return
+        told = json.loads(done.stdout)
+        self.best_s, self.requests = min(self.best_s, told["seconds"] / count), self.requests + count
+        self.cpu_s = None if self.cpu_s is None or before is None or after is None else self.cpu_s + after - before
+        self.client_s, self.modelled = self.client_s + told["cpu_s"], self.modelled + told["modelled"]
+        self.took_ms += told["took_ms"]
+
+    def percentile(self, which: float) -> float:
+        """Return that of the milliseconds of an answer."""
+        return float(np.percentile(self.took_ms, which))
+
+    @property
+    def cpu_us(self) -> float | None:
+        """CPU microseconds a request; None: not known here."""
+        return None if self.cpu_s is None else 1e6 * self.cpu_s / self.requests
+
+    @property
+    def client_us(self) -> float:
+        """CPU microseconds a request of the client."""
+        return 1e6 * self.client_s / self.requests
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Return the CPU seconds of a process so far; None where the system does not tell as Linux does."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def request_lines(cluster: Cluster, stage: Stage, *, quick: bool) -> Iterator[Row]:
+    """Ask all servers in turn; each user is asked for once."""
+    rounds = 2 if quick else 6
+    count = stage.users // rounds
+    with tempfile.TemporaryDirectory() as scratch, Traffic(cluster, stage, RATE, 120):
+        ours, peers = Measured(stage.port, stage.api.pid), _peers(stage, Path(scratch))
+        read, idle_s, idle_cpu_s = _users_read(stage), 0.0, 0.0
+        for turn in range(rounds):
+            ours.ask(turn * count, count, counts=turn > 0)
+            start, before = time.perf_counter(), cpu_seconds(stage.api.pid)
+            for peer in peers.values():
+                peer.ask(turn * count, count, counts=turn > 0)
+            idle_s += time.perf_counter() - start
+            idle_cpu_s += (cpu_seconds(stage.api.pid) or 0.0) - (before or 0.0)
+        read = _users_read(stage) - read
+    items = asked(stage.port, "GET", "/v1/stats")[1]["items"]
+    yield from _lines(f"hot GET, {items:,} items", ours, peers)
+    yield row("users read from the store", "% of requests", 100 * read / (rounds * count))
+    yield row("answers by the user's own row", "% of requests", 100 * ours.modelled / ours.requests)
+    if ours.cpu_s is not None:
+        note = f"CPU of the API while nobody asks; it is in its CPU a request, too, at {RATE:,} events/s"
+        yield row("following the log", "ms/s", 1e3 * idle_cpu_s / idle_s, note=note)
+    raw = peers["raw"]
+    yield row("the client", "CPU µs/request", raw.client_us, against="the server it asks", peer=raw.cpu_us,
+              note="while it asks the raw ASGI app")  # fmt: skip
+
+
+def _peers(stage: Stage, scratch: Path) -> dict[str, Measured]:
+    """Start the others, with an answer of ours."""
+    status, answer = asked(stage.port, "GET", "/v1/users/user-0/recommendations?k=10")
+    assert status == 200, answer
+    file = scratch / "answer.json"
+    file.write_text(json.dumps(answer, separators=(",", ":"), ensure_ascii=False))
+    command = [sys.executable, "-m", "saros.lab.bench.answering"]
+    started = {kind: stage.trainers.launch([*command, kind, str(file)]) for kind in _NAMES}
+    return {kind: Measured(port_of(process), process.pid) for kind, process in started.items()}
+
+
+def _users_read(stage: Stage) -> float:
+    found = _READ.search(asked(stage.port, "GET", "/metrics")[1])
+    assert found is not None, "the API counts them"
+    return float(found[1])
+
+
+def _lines(name: str, ours: Measured, peers: dict[str, Measured]) -> Iterator[Row]:
+    goals = {"raw": RAW_GOAL, "fastapi": FASTAPI_GOAL}
+    for kind, peer in peers.items():
+        ratio = peer.cpu_us / ours.cpu_us if peer.cpu_us and ours.cpu_us else None  # 0: less than a tick
+        note = f"{_NOTES[kind]}. {_CPU if ours.cpu_us is not None else 'CPU is told on Linux only'}"
+        yield row(name, "CPU µs/request", ours.cpu_us, against=_NAMES[kind], peer=peer.cpu_us, ratio=ratio,
+                  goal=goals[kind], note=note)  # fmt: skip
+    for kind, peer in peers.items():
+        yield row(name, "requests/s", 1 / ours.best_s, against=_NAMES[kind], peer=1 / peer.best_s,
+                  ratio=peer.best_s / ours.best_s, note=_CLOCK)  # fmt: skip
+    for which in (50, 99):
+        mine, theirs = ours.percentile(which), peers["raw"].percentile(which)
+        note = f"{_CONNECTIONS} connections, each with a request on its way at all times"
+        yield row(f"{name}, p{which}", "ms", mine, against=_NAMES["raw"], peer=theirs, ratio=theirs / mine, note=note)
