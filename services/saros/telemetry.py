@@ -96,26 +96,6 @@ USERS_IN_MEMORY = Gauge("saros_users_in_memory", "Users held in memory.", ["part
 ITEMS = Gauge("saros_items", "Items in the table.")
 BUILD = Info("saros_build", "What runs here.")
 
-API_REDO_LAG = Gauge("saros_api_redo_lag_messages", "Messages of the redo topic that are not folded here yet.")
-API_REDO_LAG_SECONDS = Gauge("saros_api_redo_lag_seconds", "Time since all that was in the redo topic was folded here.")
-API_SERVABLE_SECONDS = Histogram(
-    "saros_api_event_to_servable_seconds", "From the broker's time of a record's oldest event to its rows in use.",
-    buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10, 30),
-)  # fmt: skip
-API_SLICE_SECONDS = Histogram(
-    "saros_api_slice_seconds", "Time that queries waited for a slice of updates.",
-    buckets=(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5),
-)  # fmt: skip
-API_ITEMS = Gauge("saros_api_catalogue_items", "Items in the catalogue.")
-API_BYTES = Gauge("saros_api_catalogue_bytes", "Bytes of item table, catalogue and cached users.", ["part"])
-API_USERS_READ = Counter("saros_api_users_read", "Users that were read from the store.")
-API_CACHE_HITS = Counter("saros_api_user_cache_hits", "Users that were served from memory.")
-API_STORE_ERRORS = Counter("saros_api_store_errors", "Reads that the store did not answer.")
-API_STALE = Gauge("saros_api_stale", "1 while answers may be older than the log.", ["because"])
-API_BOOTS = Counter("saros_api_boots", "Times the catalogue was read from the store.")
-API_ANSWERS = Counter("saros_api_answers", "Answers by where they came from.", ["source"])
-API_FALLBACKS = Counter("saros_api_fallbacks", "Answers without the model, by reason.", ["reason"])
-
 
 def log(what: str, level: int = logging.INFO, **fields: Any) -> None:
     """Write one line: what happened, and its fields."""

@@ -17,11 +17,11 @@ from saros.adapters.redis import EmbeddedStore
 from saros.adapters.redo import Message, RedoLog
 from saros.api.model import Answer, Wish
 from saros.api.model import Model as Served
+from saros.api.observe import API_BOOTS
 from saros.core.catalogue import Catalogue
 from saros.core.items import Items
 from saros.core.topk import top_k
 from saros.redo.replica import Replica
-from saros.telemetry import API_BOOTS
 from saros.wire.v1 import redo_pb2 as pb
 from tests.api.runs import PATIENCE_S, Sender, reached, run, serving, trim_all, until, written
 from tests.broker import Broker

@@ -19,6 +19,7 @@ from saros.adapters.names import topics_of
 from saros.adapters.redis import Store
 from saros.adapters.redo import Message, RedoLog
 from saros.adapters.shards import boot
+from saros.api.observe import API_BOOTS
 from saros.api.plan import ApiPlan
 from saros.api.world import Read, World
 from saros.core.items import Items
@@ -28,7 +29,7 @@ from saros.redo.fence import FENCE_BYTES
 from saros.redo.genesis import Genesis, read_genesis, shards_of
 from saros.redo.record import learned
 from saros.redo.replica import Replica
-from saros.telemetry import API_BOOTS, Seldom, log
+from saros.telemetry import Seldom, log
 from saros.wire.v1 import redo_pb2 as pb
 
 NO_GENESIS = "no genesis yet"

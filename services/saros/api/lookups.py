@@ -16,13 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from saros.adapters.redis import Address, Store, Users
+from saros.api.observe import API_CACHE_HITS, API_STALE, API_STORE_ERRORS, API_USERS_READ
 from saros.api.people import NOBODY, Person
 from saros.api.world import World
 from saros.core.ids import hash_texts
 from saros.core.jit import U64
 from saros.errors import SarosError
 from saros.redo.fence import Fence
-from saros.telemetry import API_CACHE_HITS, API_STALE, API_STORE_ERRORS, API_USERS_READ, log
+from saros.telemetry import log
 from saros.wire.partitions import partitions_of
 
 _FLIGHTS = 3  # reads under way, so that a slow one does not stop all others

@@ -14,11 +14,7 @@ from collections.abc import Sequence
 from saros.api import answers
 from saros.api.feed import Feed
 from saros.api.lookups import Lookups
-from saros.api.people import NOBODY, Person
-from saros.api.plan import Answer, ApiPlan, Wish, read_token
-from saros.api.world import Read, World
-from saros.errors import SarosError
-from saros.telemetry import (
+from saros.api.observe import (
     API_ANSWERS,
     API_BYTES,
     API_FALLBACKS,
@@ -27,8 +23,12 @@ from saros.telemetry import (
     API_REDO_LAG_SECONDS,
     API_SLICE_SECONDS,
     API_STALE,
-    log,
 )
+from saros.api.people import NOBODY, Person
+from saros.api.plan import Answer, ApiPlan, Wish, read_token
+from saros.api.world import Read, World
+from saros.errors import SarosError
+from saros.telemetry import log
 
 __all__ = ["Answer", "ApiPlan", "Model", "Wish"]
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from saros.api.observe import API_SERVABLE_SECONDS
 from saros.api.people import People
 from saros.api.plan import ApiPlan
 from saros.api.shelf import Shelf
@@ -16,7 +17,6 @@ from saros.core.guest import Guest
 from saros.redo.fence import Fence
 from saros.redo.record import Learned
 from saros.redo.replica import Replica
-from saros.telemetry import API_SERVABLE_SECONDS
 from saros.wire.v1 import redo_pb2 as pb
 
 _BLOCKS = 64  # of a slice; a block has a dozen items, and each of them an entry that is made anew
