@@ -97,9 +97,6 @@ class UserStore:
         start = self._genesis.start(self._partition)
         return self._genesis.found(found, [start], f"partition {self._partition} of the store")[0]
 
-    def _packed(self, fence: Fence) -> bytes:
-        return self._genesis.stored(fence)
-
     @property
     def is_behind(self) -> bool:
         """Return whether a record that counts is not in the store yet."""
@@ -189,7 +186,7 @@ class UserStore:
         dim = self._genesis.rows.dim
         todo = coalesced(b"".join([operations(record, dim) for _, record, _ in records]))
         with FLUSH_SECONDS.labels("users").time():
-            return self._store.flush(self._partition, self._packed(at), head, todo, self._ttl_s)
+            return self._store.flush(self._partition, self._genesis.stored(at), head, todo, self._ttl_s)
 
     def _meet(self, found: Fence) -> None:
         """Go on from a fence that is not the one we left."""
