@@ -8,10 +8,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from saros.api.aliases import ALIASES
 from saros.api.limits import WAIT_MS
 from saros.api.plan import Wish
 from saros.api.problems import UNKNOWN_ITEM, ProblemError, invalid
-from saros.api.queries import decoded, read_query, tables_of, text_of
+from saros.api.queries import decoded, extras_of, read_query, tables_of, text_of
 from saros.api.replies import answer_object, items_of, to_json
 from saros.api.service import Service
 from saros.wire.columns import ID_MAX
@@ -21,12 +22,20 @@ Endpoint = Callable[[bytes, bytes], Awaitable[bytes]]
 
 
 class HotRoute(NamedTuple):
-    """A route that is served here: `head` + the id + `tail`, or `head` alone where there is no tail."""
+    """A route that is found by its raw path: `head` + the id + `tail`, or `head` alone.
+
+    One without an endpoint is left to the framework, in its other form (`saros.api.aliases`).
+    """
 
     template: str
     head: bytes
     tail: bytes
-    endpoint: Endpoint
+    endpoint: Endpoint | None
+
+    @property
+    def spans(self) -> bool:
+        """True if there is an id in the path."""
+        return bool(self.tail) or self.endpoint is None
 
 
 class HotRoutes:
@@ -42,6 +51,7 @@ class HotRoutes:
             HotRoute("/v1/recommendations", b"/v1/recommendations", b"", self.recommend),
             HotRoute("/v1/similar", b"/v1/similar", b"", self.similar),
             HotRoute("/v1/popular", b"/v1/popular", b"", self.popular),
+            *(HotRoute(alias.template, alias.head, b"", None) for alias in ALIASES),
         )
 
     async def recommend(self, raw: bytes, query: bytes) -> bytes:
@@ -64,12 +74,14 @@ class HotRoutes:
             given.get("category", ""),
             token,
             given.get("wait_ms", self._wait_ms if token else 0),
+            extras_of(given, "query", given.get("k", self._k)) if given else None,
         )
         try:
             (answer,) = await self._service.model.recommend((wish,))
         except ValueError as error:
             raise bad_token(error, token, "query") from error
-        return to_json(answer_object(answer, given.get("scenario", ""), time.perf_counter() - start))
+        own_id = wish.extras.own_id if wish.extras is not None else ""
+        return to_json(answer_object(answer, given.get("scenario", ""), time.perf_counter() - start, own_id))
 
     async def similar(self, raw: bytes, query: bytes) -> bytes:
         """Return the items nearest to one."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from saros.core import codec, codec_blocks, codec_items, codec_users, glance, popular, ranking, topk
+from saros.core import codec, codec_blocks, codec_items, codec_users, glance, popular, ranking, rerank, topk
 from saros.core.catalogue import Catalogue
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, TICK, Events
 from saros.core.fold import fold, fold_rows
@@ -89,4 +89,9 @@ def _warm_topk(items: Items) -> None:
     topk.top_k(catalogue, row, 1, within=[mask])
     topk.similar(catalogue, 0, 1)
     topk.scores_of(catalogue, row, found)
+    units = rerank.units_of(catalogue, found)
+    rerank.diversify(units, np.ones(len(found), np.float32), 0.5, 1)
+    rerank.nearest(units, units)
+    rerank.parts_of(catalogue, row, found)
+    rerank.mix(found, rerank.draw(catalogue, catalogue.arrays.known, 1, 0), 0.5, 0, 1)
     popular.popular(catalogue, popular.positive_rates(catalogue, popular.newest_day(items), 4.0), 1)
