@@ -227,6 +227,7 @@ class GateTold(BaseModel):
     in_force: Annotated[bool, Field(description="True if every partition has it.")]
     settings: Annotated[GateSettingsTold, Field(description="Of that revision.")]
     partitions: list[GatePartition]
+    token_reached: Annotated[bool | None, Field(description="Only with a token: whether this is as new as it.")] = None
 
 
 class GateChanged(BaseModel):

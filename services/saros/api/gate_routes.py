@@ -61,17 +61,18 @@ def _body_router(service: Service) -> APIRouter:
 
 
 def _plain_router(service: Service) -> APIRouter:
-    router, table = APIRouter(), tables_of(service.limits).simulate
+    router, tables = APIRouter(), tables_of(service.limits)
 
-    @router.get("/v1/gate", response_model=GateTold, **docs.GATE_GET)
-    async def get_gate() -> Response:
+    @router.get("/v1/gate", response_model=GateTold, **docs.gate_get(tables.gate))
+    async def get_gate(request: Request) -> Response:
         service.check_ready()
-        return json_response(service.model.gates().told())
+        reached = await service.reach(read_query(tables.gate, request.scope["query_string"]))
+        return json_response(service.model.gates().told() | reached)
 
-    @router.get("/v1/gate/simulate", response_model=Simulated, **docs.gate_simulate(table))
+    @router.get("/v1/gate/simulate", response_model=Simulated, **docs.gate_simulate(tables.simulate))
     async def simulate_gate(request: Request) -> Response:
         service.check_ready()
-        given = read_query(table, request.scope["query_string"])
+        given = read_query(tables.simulate, request.scope["query_string"])
         low, high = given["blocks_min"], given["blocks_max"]
         if low > high:
             raise invalid("query", "blocks_min", "is above blocks_max: nothing would be left")

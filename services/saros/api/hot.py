@@ -11,7 +11,7 @@ from typing import NamedTuple
 from saros.api.aliases import ALIASES
 from saros.api.limits import WAIT_MS
 from saros.api.plan import Wish
-from saros.api.problems import UNKNOWN_ITEM, ProblemError, invalid
+from saros.api.problems import UNKNOWN_ITEM, ProblemError, bad_token
 from saros.api.queries import decoded, extras_of, read_query, tables_of, text_of
 from saros.api.replies import answer_object, items_of, to_json
 from saros.api.service import Service
@@ -109,8 +109,3 @@ class HotRoutes:
         found = self._service.model.popular(given.get("k", self._k), given.get("category", ""))
         took_ms = round(1000 * (time.perf_counter() - start), 3)
         return to_json({"items": items_of(found), "took_ms": took_ms})
-
-
-def bad_token(error: ValueError, token: str, where: str) -> Exception:
-    """Return what a ValueError of the model means: with a token that it is none; else it is a defect."""
-    return invalid(where, "min_token", str(error)) if token else error

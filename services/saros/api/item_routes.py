@@ -11,8 +11,6 @@ from fastapi import APIRouter, Request, Response
 from saros.api import openapi_data as docs
 from saros.api.bodies import BodyRoute
 from saros.api.data_schemas import ItemAction, ItemBatch, ItemBody, ItemChange, ItemTold, Written
-from saros.api.hot import bad_token
-from saros.api.limits import WAIT_MS
 from saros.api.problems import TOO_LARGE, UNKNOWN_ITEM, ProblemError
 from saros.api.queries import Table, read_query, tables_of
 from saros.api.replies import json_response
@@ -102,15 +100,11 @@ def _plain_router(service: Service, reading: Table, writing: Table) -> APIRouter
     async def get_item(request: Request) -> Response:
         service.check_ready()
         given = read_query(reading, request.scope["query_string"])
-        token, wait_ms = given.get("min_token", ""), given.get("wait_ms", min(WAIT_MS, service.limits.wait_ms_max))
-        try:
-            reached = await service.model.reach(token, wait_ms)
-        except ValueError as error:
-            raise bad_token(error, token, "query") from error
+        reached = await service.reach(given)
         found = service.model.item(given["item_id"])
         if found is None:
             raise ProblemError(UNKNOWN_ITEM, "the item is not known, or was deleted")
-        return json_response(_told(found) | ({"token_reached": reached} if reached is not None else {}))
+        return json_response(_told(found) | reached)
 
     @router.delete("/v1/items", status_code=202, response_model=Written, **docs.item_delete(writing))
     async def delete_item(request: Request) -> Response:

@@ -110,10 +110,14 @@ def user_delete(table: Table) -> dict[str, Any]:
     )  # fmt: skip
 
 
-GATE_GET = route(
-    "gate", "How the gate stands", "Its settings, and in each partition their revision and the bounds in force.",
-    p.OVERLOADED, p.NOT_READY, openapi_extra=example("200", _GATE),
-)  # fmt: skip
+def gate_get(table: Table) -> dict[str, Any]:
+    """Return what is said of looking at the gate."""
+    return route(
+        "gate", "How the gate stands", "Its settings, and in each partition their revision and the bounds in force.",
+        p.INVALID, p.OVERLOADED, p.NOT_READY, openapi_extra=_asked(table, "200", _GATE),
+    )  # fmt: skip
+
+
 GATE_PATCH = route(
     "gate", "Change the gate",
     "What is not given stays as it is. The settings go to every partition as a whole, under the next revision; "

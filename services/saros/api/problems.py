@@ -78,6 +78,11 @@ def invalid(where: str, name: str, detail: str) -> ProblemError:
     return invalid_all([{"in": where, "name": name, "detail": detail}])
 
 
+def bad_token(error: ValueError, token: str, where: str) -> Exception:
+    """Return what a ValueError of the model means: with a token that it is none; else it is a defect."""
+    return invalid(where, "min_token", str(error)) if token else error
+
+
 def invalid_all(errors: list[dict[str, str]]) -> ProblemError:
     """Return the error of all that is wrong."""
     first = errors[0]

@@ -94,6 +94,7 @@ class Tables(NamedTuple):
     item_write: Table
     user: Table
     user_write: Table
+    gate: Table
     simulate: Table
 
 
@@ -149,6 +150,7 @@ def tables_of(limits: Limits) -> Tables:
         item_write=_table(item),
         user=_table(user, *waiting),
         user_write=_table(user),
+        gate=_table(*waiting),
         simulate=_table(
             Parameter("blocks_min", _whole(1, _BOUND_MAX), None, bound_schema, "The paper's b.", 1, required=True),
             Parameter("blocks_max", _whole(1, _BOUND_MAX), None, bound_schema, "The paper's B.", 60, required=True),

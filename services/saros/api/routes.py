@@ -11,12 +11,11 @@ from starlette.requests import ClientDisconnect
 
 from saros.api import openapi
 from saros.api.bodies import JSON, LINES, PROTOBUF, BodyRoute, EventsRoute, media_type
-from saros.api.hot import bad_token
 from saros.api.ingest import read_json, read_lines, read_protobuf
 from saros.api.limits import WAIT_MS, K
 from saros.api.metrics import Requests, exposed
 from saros.api.plan import Extras, Wish
-from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, invalid_all, response_of
+from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, bad_token, invalid_all, response_of
 from saros.api.queries import extras_of
 from saros.api.replies import answer_object
 from saros.api.replies import json_response as _json

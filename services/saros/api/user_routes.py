@@ -8,9 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from saros.api import openapi_data as docs
 from saros.api.data_schemas import Erased, UserTold
-from saros.api.hot import bad_token
-from saros.api.limits import WAIT_MS
-from saros.api.problems import STORE_AWAY, UNKNOWN_USER, ProblemError
+from saros.api.problems import STORE_AWAY, UNKNOWN_USER, ProblemError, bad_token
 from saros.api.queries import read_query, tables_of
 from saros.api.replies import TIMES, json_response
 from saros.api.service import Service
@@ -40,9 +38,8 @@ def users_router(service: Service) -> APIRouter:
         service.check_ready()
         given = read_query(tables.user, request.scope["query_string"])
         user_id, token = given["user_id"], given.get("min_token", "")
-        wait_ms = given.get("wait_ms", min(WAIT_MS, service.limits.wait_ms_max)) if token else 0
         try:
-            found, reached = await service.model.person(user_id, token, wait_ms)
+            found, reached = await service.model.person(user_id, token, service.wait_ms(given))
         except SarosError as error:
             raise ProblemError(STORE_AWAY, str(error)) from None
         except ValueError as error:
