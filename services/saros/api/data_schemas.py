@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from saros.api.gates import ESTIMATES
 from saros.api.schemas import Body, Category, Id
+from saros.core.events import TIME_MAX_MS
 from saros.wire.objects import time_ms_of
 from saros.wire.rare import CATEGORIES_MAX, PROPERTIES_MAX
 
@@ -40,11 +41,9 @@ _Categories = Annotated[
     list[Category], Field(max_length=CATEGORIES_MAX, description="What kinds of item it is; `category` asks for one.")
 ]
 _ExpiresAt = Annotated[
-    float | None,
+    Annotated[float, Field(ge=0, le=TIME_MAX_MS)] | None,
     AfterValidator(_check_time),
-    Field(
-        ge=0, description="Not recommended from this time on: seconds, or milliseconds from 1e11 on. None or 0: never."
-    ),
+    Field(description="Not recommended from this time on: seconds, or milliseconds from 1e11 on. None or 0: never."),
 ]
 _Properties = Annotated[
     dict[str, str],
