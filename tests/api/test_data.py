@@ -130,7 +130,7 @@ def test_a_batch_counts_in_its_order(live: Model) -> None:
     with started(live) as api:
         api.await_ready()
         items = [
-            {"item_id": "a/b", "categories": ["x"]},
+            {"op": "put", "item_id": "a/b", "categories": ["x"]},
             {"op": "patch", "item_id": "a/b", "hidden": True},
             {"op": "patch", "item_id": "nobody knows", "hidden": True},
             {"op": "put", "item_id": "gone"},

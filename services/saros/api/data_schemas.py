@@ -1,8 +1,8 @@
 """Bodies of the routes about items, users and the gate, as `saros.api.schemas` has those of the others."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from saros.api.gates import ESTIMATES
@@ -72,16 +72,40 @@ class ItemChange(ItemBody):
     """What is to change of an item; what is left out stays as it is. `properties` are replaced as a whole."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"examples": [{"hidden": True}, {"expires_at": None}]}
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"minProperties": 1, "examples": [{"hidden": True}, {"expires_at": 0}]},
     )
 
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.model_fields_set & ItemBody.model_fields.keys():
+            raise PydanticCustomError("nothing", "names nothing to change")
+        return self
 
-class ItemAction(ItemBody):
-    """One item of a batch, and what is to be done with it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+class PutItem(ItemBody):
+    """An item of a batch that is put."""
 
-    op: Annotated[Literal["put", "patch", "delete"], Field(description="As the method of `/v1/items`.")] = "put"
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={})
+
+    op: Literal["put"]
+    item_id: Id
+
+
+class PatchItem(ItemChange):
+    """An item of a batch that is changed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"minProperties": 3})
+
+    op: Literal["patch"]
+    item_id: Id
+
+
+class DeleteItem(Body):
+    """An item of a batch that is deleted."""
+
+    op: Literal["delete"]
     item_id: Id
 
 
@@ -95,7 +119,7 @@ class ItemBatch(Body):
             "examples": [
                 {
                     "items": [
-                        {"item_id": "alien", "categories": ["horror"]},
+                        {"op": "put", "item_id": "alien", "categories": ["horror"]},
                         {"op": "patch", "item_id": "brazil", "hidden": True},
                         {"op": "delete", "item_id": "clue"},
                     ]
@@ -104,7 +128,10 @@ class ItemBatch(Body):
         },
     )
 
-    items: Annotated[list[ItemAction], Field(min_length=1, description="They count in this order.")]
+    items: Annotated[
+        list[Annotated[PutItem | PatchItem | DeleteItem, Field(discriminator="op")]],
+        Field(min_length=1, description="They count in this order; `op` is as the methods of `/v1/items`."),
+    ]
 
 
 class ItemTold(BaseModel):

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from saros.api import openapi_data as docs
 from saros.api.bodies import BodyRoute
-from saros.api.data_schemas import ItemAction, ItemBatch, ItemBody, ItemChange, ItemTold, Written
+from saros.api.data_schemas import DeleteItem, ItemBatch, ItemBody, ItemChange, ItemTold, PatchItem, PutItem, Written
 from saros.api.problems import TOO_LARGE, UNKNOWN_ITEM, ProblemError
 from saros.api.queries import Table, read_query, tables_of
 from saros.api.replies import json_response
@@ -114,10 +114,10 @@ def _plain_router(service: Service, reading: Table, writing: Table) -> APIRouter
     return router
 
 
-def _event_of(action: ItemAction) -> Event:
-    if action.op == "delete":
+def _event_of(action: PutItem | PatchItem | DeleteItem) -> Event:
+    if isinstance(action, DeleteItem):
         return tombstone_of(action.item_id)
-    return (upsert_of if action.op == "put" else change_of)(action.item_id, action)
+    return (upsert_of if isinstance(action, PutItem) else change_of)(action.item_id, action)
 
 
 async def _write(service: Service, event: Event) -> Response:

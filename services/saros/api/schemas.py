@@ -241,6 +241,7 @@ def list_limits(limits: Limits) -> dict[tuple[str, str], dict[str, int]]:
         ("RankBody", "candidates"): {"maxItems": limits.candidates_max},
         ("RankBody", "k"): {"maximum": limits.candidates_max},
         ("RankBody", "wait_ms"): {"maximum": limits.wait_ms_max},
+        ("ItemBatch", "items"): {"maxItems": limits.events_max},
     }
 
 

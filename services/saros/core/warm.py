@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from saros.core import codec, codec_blocks, codec_items, codec_users, glance, popular, ranking, rerank, topk
+from saros.core import bounds, codec, codec_blocks, codec_items, codec_users, glance, popular, ranking, rerank, topk
 from saros.core.catalogue import Catalogue
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, TICK, Events
 from saros.core.fold import fold, fold_rows
@@ -66,6 +66,7 @@ def warm() -> Iterator[str]:
     found = items.table.slots()
     codec_items.unpack_items(Items(items.rules, 64), items.table.keys[found], codec_items.pack_items(items, found))
     codec.unpack_partition(codec.pack_partition(learner.timeline, learner.gate), learner.timeline, learner.gate)
+    bounds.dropped(learner.gate, learner.gate_rules, 0, 1, 1)
     learner.ledger.compact(force=True)
     yield STAGES[4]
     ranking.rank(np.arange(2.0), np.array([0, 1], np.uint8), np.array([0, 2], np.int64))
