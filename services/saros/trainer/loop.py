@@ -19,7 +19,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import NamedTuple
 
 import numpy as np
@@ -50,7 +49,7 @@ from saros.trainer.points import reach
 from saros.trainer.shards import ShardWriter
 from saros.trainer.share import Share
 from saros.trainer.turn import Turn, stats_of
-from saros.trainer.users import UserStore
+from saros.trainer.users import Threads, UserStore
 
 FLIGHTS_MAX = 2
 _SHARDS_EVERY_S = 1.0
@@ -76,12 +75,12 @@ class Trainer:
 
     def __init__(
         self, store: Store, redo: RedoLog, replica: Replica, shards: ShardWriter, new_learner: Callable[[], Learner],
-        reader: Reader, intake: Intake, topic: str, rules: LoopRules, pool: Executor, is_over: Callable[[], bool],
+        reader: Reader, intake: Intake, topic: str, rules: LoopRules, threads: Threads, is_over: Callable[[], bool],
     ) -> None:  # fmt: skip
         """Work until `is_over`: what was taken by then and not learned is left to the next owner."""
         self._store, self._redo, self._replica, self._shards = store, redo, replica, shards
         self._new_learner, self._reader, self._intake, self._topic = new_learner, reader, intake, topic
-        self._rules, self._pool, self._is_over, self._poll = rules, pool, is_over, rules.poll_messages
+        self._rules, self._threads, self._is_over, self._poll = rules, threads, is_over, rules.poll_messages
         self._tables = Tables()
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
@@ -109,7 +108,7 @@ class Trainer:
         """Make a share that stands where the log does; return the offset to read events from (rules 19, 21)."""
         fence, genesis, learner = self._replica.fences[partition], self._replica.genesis, self._new_learner()
         release = learner.users.table.unpin
-        users = UserStore(self._store, self._redo, genesis, partition, self._rules, self._pool, release)
+        users = UserStore(self._store, self._redo, genesis, partition, self._rules, self._threads, release)
         users.catch_up(fence)
         share = Share(partition, learner, users, fence)
         self.shares[partition] = share
@@ -249,15 +248,8 @@ class Trainer:
             self._reader.resume(self._topic, [partition for partition in self._paused if partition in self.shares])
             self._paused = []
 
-    def _drained(self, share: Share) -> bool:
-        """Wait until nothing of a share is in flight; False where it has to begin anew."""
-        while share.flights and share.partition not in self._stale:
-            self._redo.check_sent()
-            self.follow(_IDLE_S)
-        return share.partition not in self._stale and self.shares.get(share.partition) is share
-
     def _learn(self, turn: Turn) -> bool:
-        """Steps 4 and 5 for one micro-batch; False where something else has to land first."""
+        """Steps 4 and 5 for one micro-batch; False where ledgers have to be read first."""
         share, taken, run = turn.share, turn.taken, turn.take()
         messages, rows, users, asked, ledgers, end = run
         place = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end)
@@ -269,10 +261,11 @@ class Trainer:
                 turn.split(messages)  # all of it goes into the record: into two, then
                 return True
             if len(leaving) and ledgers is None:
-                turn.put_back(run, share.ask_ledgers(leaving) if share.is_settled else None)
+                turn.put_back(run, share.ask_ledgers(leaving))
                 return False
-            learnt = share.learn(events, ledgers, lambda: self._drained(share))
+            learnt = share.learn(events, ledgers)
         if learnt is None:
+            self._stale.add(share.partition)
             return True
         batch, touched, before = learnt
         rare = taken.rare_of(messages)

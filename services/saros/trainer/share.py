@@ -6,7 +6,7 @@ flushed (rule 18).
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -104,21 +104,15 @@ class Share:
         return np.asarray(self.learner.users.arrays.gate[users, BYTES : BYTES + DAYS].sum(axis=1, dtype=np.int64))
 
     def ask_ledgers(self, users: I32) -> Asked[Ledgers]:
-        """Begin to read whole ledgers, when the share is settled; no micro-batch is learned in between."""
-        return self.users.ask_ledgers(self.learner.users.arrays.keys[users])
+        """Begin to read whole ledgers; no micro-batch is learned until they are answered."""
+        keys = self.learner.users.arrays.keys[users]
+        return self.users.ask_ledgers(keys, [flight.record for flight in self.flights])
 
-    @property
-    def is_settled(self) -> bool:
-        """Return whether all that was sent counts and is in the store: whole ledgers are read only then (rule 24)."""
-        return not self.flights and not self.users.is_behind
-
-    def learn(
-        self, events: Events, asked: Asked[Ledgers] | None, drain: Callable[[], bool]
-    ) -> tuple[Batch, I32, I32] | None:
-        """Learn a micro-batch; None where the partition is lost meanwhile.
+    def learn(self, events: Events, asked: Asked[Ledgers] | None) -> tuple[Batch, I32, I32] | None:
+        """Learn a micro-batch; None where the partition is another's meanwhile.
 
         `asked` are the ledgers of those who may leave. Whoever leaves all the same, because B moved within the batch,
-        is read when `drain` returns: nothing of this partition is in flight then; False where it has to begin anew.
+        is read here.
         """
         touched = np.unique(events.user[events.user >= 0])
         before, bare = lows(self.learner.users.arrays, touched), touched[self.ledger_bytes(touched) == 0]
@@ -127,13 +121,13 @@ class Share:
         if len(clearing):
             keys = self.learner.users.arrays.keys[clearing]
             ledgers = {key: dict[int, bytes]() for key in self.learner.users.arrays.keys[bare].tolist()}
-            ledgers |= self.users.answer_ledgers(asked) if asked else {}
-            others = keys[[key not in ledgers for key in keys.tolist()]]
-            if len(others):
-                if not drain():
+            asked_for = asked.keys.tolist() if asked else []
+            others = clearing[[key not in ledgers and key not in asked_for for key in keys.tolist()]]
+            for each in (asked, self.ask_ledgers(others) if len(others) else None):
+                found = self.users.answer_ledgers(each) if each else {}
+                if found is None:
                     return None
-                self.users.flush()
-                ledgers |= self.users.answer_ledgers(self.users.ask_ledgers(others))
+                ledgers |= found
             for slot, key in zip(clearing.tolist(), keys.tolist(), strict=True):
                 self._fill_ledger(slot, ledgers[key])
         with STEP_SECONDS.time():
