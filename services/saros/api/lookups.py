@@ -22,7 +22,7 @@ from saros.api.people import NOBODY, Person
 from saros.api.world import World
 from saros.core.ids import hash_texts
 from saros.core.jit import U64
-from saros.errors import SarosError
+from saros.errors import SarosError, StoreError
 from saros.redo.fence import Fence
 from saros.telemetry import log
 from saros.wire.partitions import partitions_of
@@ -138,6 +138,8 @@ class Lookups:
 
     async def ask(self, question: Callable[[Store], _Found]) -> _Found:
         """Let a thread ask the store something else; SarosError where it does not answer."""
+        if self.away:
+            raise StoreError("the store does not answer")
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: question(self._opened()))
 
     def _opened(self) -> Store:

@@ -249,8 +249,8 @@ class Model:
         asked_s = time.monotonic()
         reached, world = await self.reach(token, wait_ms), self._world
         lookups = self._lookups.get(world) if world is not None else None
-        if world is None or lookups is None or lookups.away:
-            raise StoreError("the store does not answer")
+        if world is None or lookups is None:
+            raise StoreError("the store was not read yet")
         places = read_token(token, self.partitions) if token else []
         found, there = await views.person_of(
             lookups, world, self._plan.gate, user_id, places, asked_s + wait_ms / 1000

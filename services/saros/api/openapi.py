@@ -130,7 +130,15 @@ RANK = route(
     "left out of the answer.",
     *BODY, p.OVERLOADED, p.NOT_READY, openapi_extra=example("200", _ANSWER),
 )  # fmt: skip
-STATS = route("service", "How the model stands", "Numbers about the model in this process.", p.OVERLOADED)
+STATS = route(
+    "service", "How the model stands", "Numbers about the model in this process.", p.OVERLOADED,
+    openapi_extra=example("200", {
+        "model": "saros", "ready": True, "log_id": "4f1d2c0b9a8e7d65", "partitions": 3, "shards": 16, "dim": 64,
+        "items": 3706, "p0": 0.21, "model_time_ms": 1769860800250, "next": [1041, 998, 1044], "lag_messages": 0,
+        "lag_s": 0.0, "stale": False, "gate_revision": 5, "users_in_memory": 812, "catalogue_bytes": 2097152,
+        "users_bytes": 1048576,
+    }),
+)  # fmt: skip
 LIVE = route("service", "Is the process alive", "200 as long as it answers at all.")
 READY = route("service", "Is it ready", "200, or 503 with the reasons: the model is loaded and not behind.",
                p.NOT_READY)  # fmt: skip

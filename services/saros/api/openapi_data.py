@@ -104,8 +104,7 @@ def user_delete(table: Table) -> dict[str, Any]:
     return route(
         "users", "Erase a user",
         "Its row, state, clicks and ledger go, and what it taught within the gate's window is taken back. The answer "
-        "says what that does not reach. Its count starts anew, so whoever is beyond B would be back: it is no way to "
-        "deal with bots.",
+        "says what that does not reach. Its count starts anew: a bot that goes on begins again below B.",
         p.INVALID, *_WRITING, openapi_extra=_asked(table, "202", _ERASED),
     )  # fmt: skip
 

@@ -4,6 +4,8 @@ An erasure is an event like any other: it is in force when its partition comes t
 and what it does not reach.
 """
 
+import logging
+
 from fastapi import APIRouter, Request, Response
 
 from saros.api import openapi_data as docs
@@ -13,6 +15,7 @@ from saros.api.queries import read_query, tables_of
 from saros.api.replies import TIMES, json_response
 from saros.api.service import Service
 from saros.errors import SarosError
+from saros.telemetry import log
 from saros.wire.v1.events_pb2 import Event
 
 ERASED = (
@@ -41,7 +44,8 @@ def users_router(service: Service) -> APIRouter:
         try:
             found, reached = await service.model.person(user_id, token, service.wait_ms(given))
         except SarosError as error:
-            raise ProblemError(STORE_AWAY, str(error)) from None
+            log("user could not be read", logging.WARNING, error=str(error))
+            raise ProblemError(STORE_AWAY, "the store does not answer, or not as it should") from None
         except ValueError as error:
             raise bad_token(error, token, "query") from error
         if found is None:

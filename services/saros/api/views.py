@@ -9,6 +9,7 @@ from saros.api.lookups import Lookups
 from saros.api.world import World
 from saros.core.gate import GateRules
 from saros.core.items import CLICKED, SHOWN, UPDATES
+from saros.errors import StoreError
 from saros.wire.item import read_item
 from saros.wire.partitions import partitions_of
 
@@ -55,7 +56,10 @@ async def person_of(
     home = int(partitions_of([user_id], genesis.partitions)[0])
     after = max((offset for partition, offset in places if partition == home), default=-1)
     while True:
-        fence, found = await lookups.ask(lambda store: read_person(store, genesis, gate, user_id))
+        try:
+            fence, found = await lookups.ask(lambda store: read_person(store, genesis, gate, user_id))
+        except ValueError as error:
+            raise StoreError(f"the user's state is damaged: {error}") from None
         reached = fence.next > after
         if reached or time.monotonic() >= until_s:
             return found, reached
