@@ -12,7 +12,7 @@ from saros.api.aliases import ALIASES
 from saros.api.limits import WAIT_MS
 from saros.api.plan import Wish
 from saros.api.problems import UNKNOWN_ITEM, ProblemError, bad_token
-from saros.api.queries import decoded, extras_of, read_query, tables_of, text_of
+from saros.api.queries import EXTRAS, decoded, extras_of, read_query, tables_of, text_of
 from saros.api.replies import answer_object, items_of, to_json
 from saros.api.service import Service
 from saros.wire.columns import ID_MAX
@@ -74,14 +74,16 @@ class HotRoutes:
             given.get("category", ""),
             token,
             given.get("wait_ms", self._wait_ms if token else 0),
-            extras_of(given, "query", given.get("k", self._k)) if given else None,
+            None if EXTRAS.isdisjoint(given) else extras_of(given, "query", given.get("k", self._k)),
         )
         try:
             (answer,) = await self._service.model.recommend((wish,))
         except ValueError as error:
             raise bad_token(error, token, "query") from error
-        own_id = wish.extras.own_id if wish.extras is not None else ""
-        return to_json(answer_object(answer, given.get("scenario", ""), time.perf_counter() - start, own_id))
+        took_s, scenario = time.perf_counter() - start, given.get("scenario", "")
+        if wish.extras is None:
+            return to_json(answer_object(answer, scenario, took_s))
+        return to_json(answer_object(answer, scenario, took_s, wish.extras.own_id))
 
     async def similar(self, raw: bytes, query: bytes) -> bytes:
         """Return the items nearest to one."""

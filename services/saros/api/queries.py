@@ -31,6 +31,7 @@ class Parameter(NamedTuple):
 
 
 Table = dict[str, Parameter]
+EXTRAS = frozenset(("explore", "diversity", "explain"))  # whatever has none of them is answered the plain way
 _BOUND_MAX = 1_000_000  # of b and B
 _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 
