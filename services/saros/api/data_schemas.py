@@ -8,18 +8,9 @@ from pydantic_core import PydanticCustomError
 from saros.api.gates import ESTIMATES
 from saros.api.schemas import Body, Category, Id
 from saros.core.events import TIME_MAX_MS
-from saros.wire.objects import time_ms_of
 from saros.wire.rare import CATEGORIES_MAX, PROPERTIES_MAX
 
 _BLOCKS_MAX = 1_000_000
-
-
-def _check_time(time: float | None) -> float | None:
-    try:
-        time_ms_of(time or 0.0)
-    except ValueError as error:
-        raise PydanticCustomError("time", "{error}", {"error": str(error)}) from None
-    return time
 
 
 def _check_properties(properties: dict[str, str]) -> dict[str, str]:
@@ -31,18 +22,11 @@ def _check_properties(properties: dict[str, str]) -> dict[str, str]:
     return properties
 
 
-def _check_estimate(high: int | str) -> int | str:
-    if isinstance(high, str) and not ESTIMATES.fullmatch(high):
-        raise PydanticCustomError("estimate", "is no number, nor mean, nor a percentile such as p97")
-    return high
-
-
 _Categories = Annotated[
     list[Category], Field(max_length=CATEGORIES_MAX, description="What kinds of item it is; `category` asks for one.")
 ]
 _ExpiresAt = Annotated[
     Annotated[float, Field(ge=0, le=TIME_MAX_MS)] | None,
-    AfterValidator(_check_time),
     Field(description="Not recommended from this time on: seconds, or milliseconds from 1e11 on. None or 0: never."),
 ]
 _Properties = Annotated[
@@ -207,7 +191,7 @@ class GateChangeBody(Body):
         Annotated[int, Field(ge=1, le=_BLOCKS_MAX)] | Literal["min"] | None, Field(description="The paper's b.")
     ] = None
     blocks_max: Annotated[
-        Annotated[int, Field(ge=1, le=_BLOCKS_MAX)] | Annotated[str, AfterValidator(_check_estimate)] | None,
+        Annotated[int, Field(ge=1, le=_BLOCKS_MAX)] | Annotated[str, Field(pattern=f"^(?:{ESTIMATES})$")] | None,
         Field(description="The paper's B; `mean` or a percentile such as `p97` is estimated each day."),
     ] = None
     blocks_max_floor: Annotated[int | None, Field(ge=1, le=_BLOCKS_MAX, description="Least an estimate gives.")] = None

@@ -4,7 +4,6 @@ A change of the gate is an event in every partition, so for a while, or where so
 different ones. The highest revision is the one that is meant.
 """
 
-import re
 from collections.abc import Mapping
 from functools import reduce
 from typing import Any
@@ -17,7 +16,7 @@ from saros.wire.rare import gate_rules, supersedes
 from saros.wire.v1 import redo_pb2 as pb
 from saros.wire.v1.events_pb2 import GateChange
 
-ESTIMATES = re.compile(r"mean|p(?:[1-9]|[1-9]\d)(?:\.\d{1,2})?")  # of B, in place of a number
+ESTIMATES = r"mean|p[1-9][0-9]?(?:\.[0-9]{1,2})?"  # of B, in place of a number
 _MODES = {number: name for name, number in MODES.items()}
 
 

@@ -6,6 +6,8 @@ different fields at the same time both succeed, and of two who change the same t
 item leaves a tombstone, which a change does not touch and a put takes away.
 """
 
+import asyncio
+
 from fastapi import APIRouter, Request, Response
 
 from saros.api import openapi_data as docs
@@ -22,6 +24,7 @@ from saros.wire.objects import BadObjectError, time_ms_of
 from saros.wire.v1.events_pb2 import Event, ItemUpsert
 
 _CHANGES = {"categories": CATEGORIES, "hidden": HIDDEN, "expires_at": EXPIRES_AT, "properties": PROPERTIES}
+_SLICE = 32  # items of a batch that are looked at before others have their turn
 _UNKNOWN = "the item is not known, or was deleted: a put makes it"
 
 
@@ -79,7 +82,9 @@ def _body_router(service: Service, table: Table) -> APIRouter:
             raise ProblemError(TOO_LARGE, f"more than {service.limits.events_max} items in one request")
         put: set[str] = set()  # by this very batch
         events: list[object] = []
-        for action in body.items:
+        for place, action in enumerate(body.items):
+            if place % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
             if action.op == "patch" and action.item_id not in put and service.model.item(action.item_id) is None:
                 events.append(BadObjectError("unknown_item", _UNKNOWN))
                 continue
