@@ -3,7 +3,7 @@
     1  follow   read the log; judge every record; fold what others learned, confirm what is ours
     2  flush    bring the users of owned partitions up to the last record that counts; about once a second the shards.
                 Threads do the writing, and the loop goes on
-    3  take     read events; bad ones become dead letters
+    3  take     read events; bad ones become dead letters. Where 4 waits for the store, the next ones are taken ahead
     4  learn    per partition and micro-batch, while it has room: load users, sessions, gate, step
     5  send     the record, with the last one as its parent; nothing waits for it
     6  commit   to the group, for those who watch its lag: nobody goes on from there
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.adapters.intake import Intake
+from saros.adapters.intake import Intake, Taken
 from saros.adapters.kafka import LostPlaceError, Reader
 from saros.adapters.kafka import Place as Offset
 from saros.adapters.places import start_of
@@ -70,6 +70,13 @@ class Tally(NamedTuple):
     redo_bytes: int = 0
 
 
+class _Ahead(NamedTuple):
+    """Events that were taken, and the shares that they are for: one that began anew since then reads its own again."""
+
+    taken: Taken
+    shares: list[Share]
+
+
 class Trainer:
     """Owns partitions of the events, learns from them, and keeps the store."""
 
@@ -85,6 +92,7 @@ class Trainer:
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
         self._paused: list[int] = []
+        self._ahead: _Ahead | None = None
         self.tally = Tally()
         self._shards_at = self._commit_at = time.monotonic()
 
@@ -198,25 +206,39 @@ class Trainer:
 
     def take(self) -> int:
         """Steps 3 to 5: read events and learn them; return how many messages were read."""
-        try:
-            taken = self._intake.take(self._poll, _BUSY_S if self._flying() else _IDLE_S, _LINGER_S)
-        except LostPlaceError:
-            for partition in list(self.shares):
-                self._restart(partition)
+        now, self._ahead = self._ahead or self._take(_BUSY_S if self._flying() else _IDLE_S, _LINGER_S), None
+        if now is None:
             return 0
-        count = len(taken.polled.values)
-        if count:
-            # Messages may hold a thousand events: as many of them as make a few micro-batches.
-            self._poll = max(1, min(self._rules.poll_messages, count * _POLL_EVENTS // max(1, len(taken.decoded.kind))))
-        MESSAGES.inc(count)
-        turns = [Turn(share, taken, self._rules) for share in self.shares.values()] if count else []
+        turns = [
+            Turn(share, now.taken, self._rules)
+            for share in now.shares
+            if self.shares.get(share.partition) is share and share.partition not in self._stale
+        ]
         since = time.monotonic()
         while any(turns) and not self._is_over():
             learned = [turn for turn in turns if turn and self._learn_next(turn)]
             since = time.monotonic() if learned else since
+            if not learned and self._ahead is None and not self._paused:
+                self._ahead = self._take(0, 0)
             self._go_on(waiting=not learned, for_s=time.monotonic() - since)
         self._resume()
-        return count
+        return len(now.taken.polled.values)
+
+    def _take(self, timeout_s: float, linger_s: float) -> _Ahead | None:
+        """Step 3: read events, and decode them; None where there are none."""
+        try:
+            taken = self._intake.take(self._poll, timeout_s, linger_s)
+        except LostPlaceError:
+            for partition in list(self.shares):
+                self._restart(partition)
+            return None
+        count = len(taken.polled.values)
+        if not count:
+            return None
+        # Messages may hold a thousand events: as many of them as make a few micro-batches.
+        self._poll = max(1, min(self._rules.poll_messages, count * _POLL_EVENTS // max(1, len(taken.decoded.kind))))
+        MESSAGES.inc(count)
+        return _Ahead(taken, list(self.shares.values()))
 
     def _learn_next(self, turn: Turn) -> bool:
         """Learn the next micro-batch of a partition if it has room; False where it has none."""
@@ -256,11 +278,11 @@ class Trainer:
         with LEARN_SECONDS.time():
             share.load(users, asked)
             events = taken.events(rows, share.learner)
-            leaving = share.leaving(events)
+            leaving = share.leaving(events.user, events.kind)
             if share.ledger_bytes(leaving).sum() > self._rules.taken_back_bytes and len(messages) > 1:
                 turn.split(messages)  # all of it goes into the record: into two, then
                 return True
-            if len(leaving) and ledgers is None:
+            if not share.has_all(ledgers, leaving):
                 turn.put_back(run, share.ask_ledgers(leaving))
                 return False
             learnt = share.learn(events, ledgers)

@@ -17,7 +17,7 @@ from saros.core.codec_blocks import unpack_ledger
 from saros.core.events import CLICK, ERASE, POSITIVE, Events
 from saros.core.fold import SignedBlocks
 from saros.core.gate import DAYS
-from saros.core.jit import I32, I64, U64
+from saros.core.jit import I32, I64, U8, U64
 from saros.core.learner import Batch, Learner
 from saros.core.users import BYTES, COUNTED
 from saros.redo.fence import Fence
@@ -91,13 +91,23 @@ class Share:
         blocks = [data for _, data in sorted(entries.items())]
         unpack_ledger(self.learner.ledger, slot, b"".join(blocks), np.cumsum([0, *map(len, blocks)]))
 
-    def leaving(self, events: Events) -> I32:
+    def leaving(self, user: I32, kind: U8) -> I32:
         """Return the users who may pass B with these events, or are erased, and have a ledger to be taken back."""
-        clicks = events.user[(events.kind == CLICK) | (events.kind == POSITIVE)]
+        clicks = user[((kind == CLICK) | (kind == POSITIVE)) & (user >= 0)]
         users, count = np.unique(clicks, return_counts=True)
         passing = users[self.learner.users.arrays.gate[users, COUNTED] + count > self.learner.gate.bounds[1]]
-        leaving = np.union1d(passing, np.unique(events.user[events.kind == ERASE]))
+        leaving = np.union1d(passing, user[(kind == ERASE) & (user >= 0)])
         return leaving[self.ledger_bytes(leaving) > 0]
+
+    def foresee(self, keys: U64, kind: U8) -> Asked[Ledgers] | None:
+        """Begin to read the ledgers of users in memory who may leave with these events, as `ask` does users."""
+        leaving = self.leaving(self.learner.users.table.find(keys), kind)
+        return self.ask_ledgers(leaving) if len(leaving) else None
+
+    def has_all(self, ledgers: Asked[Ledgers] | None, leaving: I32) -> bool:
+        """Return whether the ledgers of all these users were asked for."""
+        keys = self.learner.users.arrays.keys[leaving]
+        return not len(keys) or (ledgers is not None and bool(np.isin(keys, ledgers.keys).all()))
 
     def ledger_bytes(self, users: I32) -> I64:
         """Return how many bytes the ledger of each of the users has, records in flight included."""
