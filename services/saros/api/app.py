@@ -11,12 +11,16 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from saros.api import openapi
+from saros.api.aliases import ALIASES, Aliased
 from saros.api.door import Door
+from saros.api.gate_routes import gate_routers
 from saros.api.hot import HotRoutes
+from saros.api.item_routes import items_routers
 from saros.api.metrics import Requests
 from saros.api.problems import INTERNAL, ProblemError, answer_error, response_of, validation_problem
 from saros.api.routes import body_router, events_router, plain_router
 from saros.api.service import Service
+from saros.api.user_routes import users_router
 
 
 class App(FastAPI):
@@ -45,7 +49,10 @@ class App(FastAPI):
             },
         )
         self.state.limits = service.limits
-        self._routers = (events_router(service), body_router(service), plain_router(service, self._requests))
+        self._routers = (
+            events_router(service), body_router(service), plain_router(service, self._requests),
+            *items_routers(service), users_router(service), *gate_routers(service),
+        )  # fmt: skip
         for router in self._routers:
             self.include_router(router)
 
@@ -63,7 +70,8 @@ class App(FastAPI):
         for route in (route for router in self._routers for route in router.routes):
             assert isinstance(route, APIRoute), route
             paths.setdefault(route.path, []).extend(route.methods or ())
-        stack = super().build_middleware_stack()
+        paths |= {alias.template: paths[alias.path] for alias in ALIASES}
+        stack = Aliased(super().build_middleware_stack())
         hot = HotRoutes(self._service).all
         return Door(stack, hot, paths, self._service.limits.concurrency_max, self._requests)
 

@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from saros.api.limits import TOKEN_MAX, Limits
+from saros.api.limits import SEED_MAX, TOKEN_MAX, Limits
 from saros.wire.columns import ID_MAX, SCENARIO_MAX
 from saros.wire.rare import CATEGORY_MAX
 
 
-def _bytes_up_to(most: int) -> AfterValidator:
-    def check(text: str) -> str:
-        size = len(text.encode())
+def bytes_up_to(most: int) -> AfterValidator:
+    def check(text: str | None) -> str | None:
+        size = len(text.encode()) if text is not None else 1
         if not 1 <= size <= most:
             raise PydanticCustomError("bytes", "has {size} bytes, not 1 to {most}", {"size": size, "most": most})
         return text
@@ -20,28 +20,30 @@ def _bytes_up_to(most: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-Id = Annotated[str, _bytes_up_to(ID_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": ID_MAX})]
-_Category = Annotated[
-    str, _bytes_up_to(CATEGORY_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": CATEGORY_MAX})
+Id = Annotated[str, bytes_up_to(ID_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": ID_MAX})]
+Category = Annotated[
+    str, bytes_up_to(CATEGORY_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": CATEGORY_MAX})
 ]
 _Scenario = Annotated[
-    str, _bytes_up_to(SCENARIO_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": SCENARIO_MAX})
+    str, bytes_up_to(SCENARIO_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": SCENARIO_MAX})
 ]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """What all bodies of requests share."""
+
     # A misspelt name is an error and no wish that is silently left out; "5" is no 5.
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class SessionEvent(_Body):
+class SessionEvent(Body):
     """Something a guest did."""
 
     item: Id
     kind: Literal["impression", "click", "negative", "positive"]
 
 
-class _Asked(_Body):
+class _Asked(Body):
     """For whom, and as of when."""
 
     user_id: Annotated[Id | None, Field(description="A user that the model may know.")] = None
@@ -73,7 +75,22 @@ class RecommendBody(_Asked):
     k: Annotated[int | None, Field(ge=1, description="How many items; 10 unless it is given.")] = None
     exclude: Annotated[list[Id], Field(description="Items to leave out.")] = []
     exclude_seen: Annotated[bool, Field(description="Leave out what the user clicked of late.")] = True
-    category: Annotated[_Category | None, Field(description="Only items of this category.")] = None
+    category: Annotated[Category | None, Field(description="Only items of this category.")] = None
+    explore: Annotated[
+        float, Field(ge=0, le=1, description="The share of places that go to items of which little is known yet.")
+    ] = 0.0
+    diversity: Annotated[
+        float, Field(ge=0, le=1, description="How much it counts against an item that it is like those before it.")
+    ] = 0.0
+    explain: Annotated[bool, Field(description="Say of each item what its score is made of.")] = False
+    seed: Annotated[
+        str | None,
+        bytes_up_to(SEED_MAX),
+        Field(
+            description="What is drawn with `explore` comes from it; each `recommendation_id`, unless it is given.",
+            json_schema_extra={"minLength": 1, "maxLength": SEED_MAX},
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _one_of_three(self) -> "RecommendBody":
@@ -102,12 +119,30 @@ class RankBody(_Asked):
         return self
 
 
+class NearestClick(BaseModel):
+    """The click of a user that an item is nearest to."""
+
+    item_id: str
+    similarity: Annotated[float, Field(description="The cosine of both rows.")]
+
+
+class Explained(BaseModel):
+    """What a score is made of: `prior` and `vector`, or the `rate` alone, where the answer is what is popular."""
+
+    prior: Annotated[float | None, Field(description="How liked the item is by everybody.")] = None
+    vector: Annotated[float | None, Field(description="How it suits this user; score = vector + prior.")] = None
+    rate: Annotated[float | None, Field(description="Its share of clicks of late.")] = None
+    nearest_click: Annotated[NearestClick | None, Field(description="None where no click is known.")]
+
+
 class Item(BaseModel):
     """An item of an answer."""
 
     item_id: str
     score: Annotated[float, Field(description="Comparable within one answer only.")]
     rank: Annotated[int, Field(description="From 1, the best.")]
+    explored: Annotated[bool | None, Field(description="Only with `explore`: it was drawn, not the best.")] = None
+    explain: Annotated[Explained | None, Field(description="Only with `explain`.")] = None
 
 
 class Recommendations(BaseModel):
@@ -206,6 +241,7 @@ def list_limits(limits: Limits) -> dict[tuple[str, str], dict[str, int]]:
         ("RankBody", "candidates"): {"maxItems": limits.candidates_max},
         ("RankBody", "k"): {"maximum": limits.candidates_max},
         ("RankBody", "wait_ms"): {"maximum": limits.wait_ms_max},
+        ("ItemBatch", "items"): {"maxItems": limits.events_max},
     }
 
 
