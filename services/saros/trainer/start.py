@@ -50,8 +50,15 @@ def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
 def ensure_genesis(plan: Plan, redo: RedoLog, events: Topic, redo_topic: Topic) -> Genesis:
     """Return the model's genesis; where the log has none, one is written, and the first in the log counts."""
     found = redo.genesis()
+    if found is None and find_genesis(plan) is not None:
+        # The store is filled behind the log: if another process began both meanwhile, the log has it now.
+        found = redo.genesis()
+        if found is None:
+            raise RefusedError(
+                f"the store holds a model {plan.model!r}, whose log is gone",
+                "`saros rebase` keeps it and begins a new log; or bring the redo topic back, or name another model",
+            )
     if found is None:
-        _check_no_store(plan)
         reader = Reader(plan.cluster, f"{plan.model}-init")
         marks = [reader.watermarks(events.name, partition) for partition in range(plan.partitions)]
         reader.close()
@@ -93,15 +100,6 @@ def find_genesis(plan: Plan) -> Genesis | None:
     genesis = next((read_genesis(meta) for meta in found), None)
     store.close()
     return genesis
-
-
-def _check_no_store(plan: Plan) -> None:
-    """Refuse to begin a new log beside a store that holds a model of this name."""
-    if find_genesis(plan) is not None:
-        raise RefusedError(
-            f"the store holds a model {plan.model!r}, whose log is gone",
-            "`saros rebase` keeps it and begins a new log; or bring the redo topic back, or name another model",
-        )
 
 
 def open_store(plan: Plan, genesis: Genesis) -> Store:
