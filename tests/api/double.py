@@ -8,7 +8,9 @@ from contextlib import contextmanager
 import httpx
 
 from saros.adapters.kafka import Cluster, Sender
+from saros.api.access import AccessLog
 from saros.api.app import App
+from saros.api.guard import Guard
 from saros.api.limits import Limits
 from saros.api.plan import Answer, Wish
 from saros.api.server import Server, listening, new_server
@@ -97,13 +99,14 @@ class Served:
 def served(
     model: Double, *, bootstrap: str = "127.0.0.1:1", topic: str = "nowhere", limits: Limits = LIMITS,
     header_max_bytes: int = 32_768, ack_timeout_s: float = 30.0, queue_messages: int = 10_000,
+    guard: Guard | None = None, access: AccessLog | None = None,
 ) -> Iterator[Served]:  # fmt: skip
     """Serve a model on a free port until the block ends. Without a broker nothing can be sent."""
     sender = Sender(Cluster(bootstrap), ack_timeout_s=ack_timeout_s, messages_max=queue_messages, bytes_max=64 * 2**20)
     service = Service(model, sender, topic, limits)
     failures: list[BaseException | None] = []
     listener = listening("127.0.0.1", 0)
-    server = new_server(App(service, failures.append), header_max_bytes)
+    server = new_server(App(service, failures.append, guard, access), header_max_bytes)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", service, server)

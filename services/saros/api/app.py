@@ -10,8 +10,10 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from saros.api import openapi
+from saros.api import openapi, scopes
+from saros.api.access import AccessLog
 from saros.api.door import Door
+from saros.api.guard import Guard
 from saros.api.hot import HotRoutes
 from saros.api.metrics import Requests
 from saros.api.problems import INTERNAL, ProblemError, answer_error, response_of, validation_problem
@@ -22,14 +24,20 @@ from saros.api.service import Service
 class App(FastAPI):
     """FastAPI with the door around all that it does to a request."""
 
-    def __init__(self, service: Service, on_ready: Callable[[BaseException | None], None]) -> None:
-        """`on_ready` is called when the model is first ready, or cannot be loaded and why."""
+    def __init__(
+        self, service: Service, on_ready: Callable[[BaseException | None], None], guard: Guard | None = None,
+        access: AccessLog | None = None,
+    ) -> None:  # fmt: skip
+        """`on_ready` is called when the model is first ready, or cannot be loaded and why. No guard asks nobody."""
         self._service, self._requests = service, Requests()
+        self._guard, self._access = guard or Guard(), access or AccessLog()
 
         @asynccontextmanager
         async def life(_: FastAPI) -> AsyncIterator[None]:
             service.start(on_ready)
+            self._guard.start()
             yield
+            await self._guard.close()
             await service.close()
 
         super().__init__(
@@ -48,6 +56,7 @@ class App(FastAPI):
         self._routers = (events_router(service), body_router(service), plain_router(service, self._requests))
         for router in self._routers:
             self.include_router(router)
+        self._hot = HotRoutes(service).all
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a request straight to the door; the framework's own way there is for what we have turned off."""
@@ -59,25 +68,31 @@ class App(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the framework's stack with the door before it: the hot routes need nothing of the stack."""
-        paths: dict[str, list[str]] = {}
+        stack = super().build_middleware_stack()
+        limit = self._service.limits.concurrency_max
+        return Door(stack, self._hot, self.needs, limit, self._requests, self._guard, self._access)
+
+    @property
+    def needs(self) -> dict[tuple[str, str], int]:
+        """Return what each route asks for, by method and path."""
+        found = {("GET", route.template): self._guard.need("GET", route.template) for route in self._hot}
         for route in (route for router in self._routers for route in router.routes):
             assert isinstance(route, APIRoute), route
-            paths.setdefault(route.path, []).extend(route.methods or ())
-        stack = super().build_middleware_stack()
-        hot = HotRoutes(self._service).all
-        return Door(stack, hot, paths, self._service.limits.concurrency_max, self._requests)
+            found |= {(method, route.path): self._guard.need(method, route.path) for method in route.methods or ()}
+        return found
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
         if self.openapi_schema is None:
             self.openapi_schema = openapi.document(self, self._service.limits)
+            scopes.declare(self.openapi_schema, self.needs, asked=self._guard.asks)
         return self.openapi_schema
 
 
-async def _answer_invalid(_: Request, error: Exception) -> Response:
+async def _answer_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return response_of(validation_problem(list(error.errors())))
+    return response_of(request, validation_problem(list(error.errors())))
 
 
-async def _answer_defect(_: Request, error: Exception) -> Response:
-    return response_of(ProblemError(INTERNAL, "the log of the service says more"))
+async def _answer_defect(request: Request, error: Exception) -> Response:
+    return response_of(request, ProblemError(INTERNAL, "the log of the service says more"))

@@ -25,23 +25,13 @@ _BODY = (p.TIMEOUT, p.TOO_LARGE, p.MEDIA, p.INVALID)
 _DESCRIPTION = """Events in, recommendations out; what is clicked changes what is recommended a moment later.
 
 Errors are `application/problem+json` (RFC 9457); their `type` never changes. Where it makes sense to try again, the
-answer has `Retry-After`. Parameters and fields that are not known are refused."""
+answer has `Retry-After`. Parameters and fields that are not known are refused. Every answer has an `X-Request-ID`: the
+one of the request, if it has one of 1 to 128 letters, digits and any of `._~:/@+=-`."""
 
 
 def _errors(*kinds: p.Kind) -> dict[int | str, dict[str, Any]]:
-    """Return errors as responses: one for each status, with an example for each kind."""
-    found: dict[int | str, dict[str, Any]] = {}
-    for kind in (*kinds, *_ALWAYS):
-        response = found.setdefault(kind.status, {"description": "", "content": {p.MEDIA_TYPE: {
-            "schema": {"$ref": _REF + ProblemBody.__name__}, "examples": {},
-        }}})  # fmt: skip
-        response["description"] = " ".join((response["description"], kind.meaning)).strip()
-        if kind.retry_s:
-            response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
-        response["content"][p.MEDIA_TYPE]["examples"][kind.name] = {
-            "value": {"type": kind.type, "title": kind.title, "status": kind.status, "detail": kind.meaning}
-        }
-    return dict(sorted(found.items(), key=lambda entry: str(entry[0])))
+    """Return errors as responses, with those that any request may get."""
+    return p.as_responses((*kinds, *_ALWAYS), ProblemBody.__name__)
 
 
 def _route(tag: str, summary: str, description: str, *kinds: p.Kind, **more: Any) -> dict[str, Any]:

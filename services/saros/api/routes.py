@@ -16,7 +16,7 @@ from saros.api.ingest import read_json, read_lines, read_protobuf
 from saros.api.limits import WAIT_MS, K
 from saros.api.metrics import Requests, exposed
 from saros.api.plan import Wish
-from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, invalid_all, response_of
+from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, invalid_all
 from saros.api.replies import answer_object, to_json
 from saros.api.schemas import (
     Accepted,
@@ -147,7 +147,7 @@ def plain_router(service: Service, requests: Requests) -> APIRouter:
     async def readyz() -> Response:
         reasons = service.model.why_not_ready()
         if reasons:
-            return response_of(ProblemError(NOT_READY, "; ".join(reasons), reasons=reasons))
+            raise ProblemError(NOT_READY, "; ".join(reasons), reasons=reasons)
         return _json({"status": "ready"})
 
     @router.get("/metrics", **openapi.METRICS)

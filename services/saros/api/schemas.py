@@ -189,6 +189,7 @@ class ProblemBody(BaseModel):
     title: str
     status: int
     detail: str
+    request_id: Annotated[str | None, Field(description="The `X-Request-ID` of the answer; logs have it, too.")] = None
     errors: Annotated[
         list[dict[str, str]] | None, Field(description="Of `invalid`: where, which name, and what is wrong.")
     ] = None
