@@ -390,7 +390,7 @@ class ApiSettings(_Concern):
     keys: Annotated[
         SecretStr,
         Field(description="Keys of callers, as hashes; never shown, as a key may stand there by mistake"),
-        Allowed("entries as `saros key new` prints them, separated by blanks"),
+        Allowed("a list of entries as `saros key new` prints them, separated by blanks"),
     ] = SecretStr("")
     keys_file: Annotated[
         str,

@@ -86,8 +86,8 @@ class Double:
 class Served:
     """A server that runs in a thread, and the model behind it."""
 
-    def __init__(self, model: Double, url: str, service: Service, server: Server) -> None:
-        self.model, self.url, self.service, self._server = model, url, service, server
+    def __init__(self, model: Double, url: str, app: App, service: Service, server: Server) -> None:
+        self.model, self.url, self.app, self.service, self._server = model, url, app, service, server
         self.client = httpx.Client(base_url=url, timeout=WAIT_S)
 
     def stop(self) -> None:
@@ -106,10 +106,11 @@ def served(
     service = Service(model, sender, topic, limits)
     failures: list[BaseException | None] = []
     listener = listening("127.0.0.1", 0)
-    server = new_server(App(service, failures.append, guard, access), header_max_bytes)
+    app = App(service, failures.append, guard, access)
+    server = new_server(app, header_max_bytes)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
-    running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", service, server)
+    running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", app, service, server)
     try:
         await_until(lambda: server.started or not thread.is_alive())
         assert server.started

@@ -47,8 +47,9 @@ class Ring:
         # Compared with where nothing is found, so that both ways cost the same. It may nothing, whoever had its key.
         self._nobody = Key("", 0, secrets.token_bytes(32))
         for key in keys:
-            if self._keys.setdefault(key.digest[:_FOUND_BY], key) is not key:
+            if key.digest[:_FOUND_BY] in self._keys:
                 raise InputError(f"the key '{key.name}' is there twice", "take one of the entries out")
+            self._keys[key.digest[:_FOUND_BY]] = key
         if len(self._keys) > KEYS_MAX:
             raise InputError(f"there are {len(self._keys)} keys", f"keep at most {KEYS_MAX}")
 
