@@ -114,8 +114,8 @@ RECOMMEND_POST = _route(
 )  # fmt: skip
 RANK = _route(
     "recommendations", "Rank candidates",
-    "Ranks the items you give, for a user or a guest. Items that the model does not know, or may not recommend, are "
-    "left out of the answer.",
+    "Ranks the items you give, for a user or a guest. Items that may not be recommended are left out of the answer; "
+    "one that the model does not know stands among the others as a new item does.",
     *_BODY, p.OVERLOADED, p.NOT_READY, openapi_extra=_example("200", _ANSWER),
 )  # fmt: skip
 STATS = _route("service", "How the model stands", "Numbers about the model in this process.", p.OVERLOADED)
