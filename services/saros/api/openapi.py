@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 import saros
 from saros.api import problems as p
-from saros.api.bodies import LINES, PROTOBUF
+from saros.api.event_document import EVENTS_BODY
 from saros.api.limits import Limits
 from saros.api.queries import Parameter, Table, tables_of
 from saros.api.schemas import Popular, ProblemBody, Recommendations, Similar, list_limits
@@ -48,61 +48,13 @@ _ANSWER = {
     "recommendation_id": "5f0c8a1e9d3b7c42-1a", "items": _ITEMS, "source": "model", "user_state": "in_band",
     "model_time": "2026-01-31T12:00:00.250Z", "stale": False, "took_ms": 0.31,
 }  # fmt: skip
-_CLICK = {"kind": "click", "user": "ann", "item": "brazil", "time": 1700000007}
-_SLATE = {"kind": "impression", "user": "ann", "items": ["alien", "brazil", "clue"], "time": 1700000000}
-_ITEM = {"kind": "item", "item": "alien", "categories": ["horror"], "hidden": False}
-_EVENT_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "title": "Event",
-    "required": ["kind"],
-    "properties": {
-        "kind": {"enum": ["impression", "click", "negative", "positive", "item", "erase"]},
-        "user": {"type": ["string", "integer"], "description": "Who; all kinds but item need it."},
-        "items": {"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 1, "maxItems": 200,
-                  "description": "What was shown, of an impression."},
-        "item": {"type": ["string", "integer"], "description": "Of all other kinds but erase."},
-        "time": {"type": "number", "description": "Seconds, or from 1e11 on milliseconds; none: when it is taken."},
-        "weight": {"type": "number", "description": "Of negative and positive: above 0 and up to 10."},
-        "position": {"type": "integer", "description": "Of a click: its place, from 1."},
-        "event_id": {"type": "string", "description": "Of two with one id the second is dropped."},
-        "session_id": {"type": "string"},
-        "recommendation_id": {"type": "string", "description": "The answer that this comes of."},
-        "scenario": {"type": "string"},
-        "known_bot": {"type": "boolean"},
-        "categories": {"type": "array", "items": {"type": "string"}, "maxItems": 32, "description": "Of an item."},
-        "hidden": {"type": "boolean", "description": "Of an item: never recommended."},
-        "deleted": {"type": "boolean", "description": "Of an item: it is gone."},
-        "expires_at": {"type": "number", "description": "Of an item: not recommended from this time on."},
-        "properties": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Of an item."},
-    },
-}  # fmt: skip
-_EVENTS_BODY = {
-    "required": True,
-    "content": {
-        "application/json": {
-            "schema": {"oneOf": [_EVENT_SCHEMA, {"type": "array", "items": _EVENT_SCHEMA}]},
-            "examples": {"one": {"value": _CLICK}, "several": {"value": [_SLATE, _CLICK, _ITEM]}},
-        },
-        LINES: {
-            "schema": {"type": "string", "description": "An event on each line."},
-            "example": '{"kind":"click","user":"ann","item":"brazil"}\n{"kind":"click","user":"bob","item":"alien"}\n',
-        },
-        PROTOBUF: {
-            "schema": {
-                "type": "string",
-                "format": "binary",
-                "description": "An EventBatch or an Event of proto/saros/wire/v1/events.proto.",
-            }
-        },
-    },
-}
 
 EVENTS = _route(
     "events", "Send events",
     "Returns when Kafka has acknowledged all good ones. Bad ones are refused one by one, with the reason; where all "
     "are bad it is 422. An event that is sent again needs the same `event_id`, or it counts twice.",
     *_BODY, p.QUEUE_FULL, p.OVERLOADED, p.NOT_READY, p.KAFKA_AWAY,
-    openapi_extra={"requestBody": _EVENTS_BODY, **_example("202", {
+    openapi_extra={"requestBody": EVENTS_BODY, **_example("202", {
         "accepted": 2, "rejected": [{"index": 1, "reason": "id_missing", "detail": "no user"}], "token": "2:1041",
     })},
 )  # fmt: skip

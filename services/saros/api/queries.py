@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from saros.api.limits import TOKEN_MAX, WAIT_MS, K, Limits
+from saros.api.limits import TOKEN_MAX, TOKEN_SCHEMA, WAIT_MS, K, Limits, text_schema
 from saros.api.problems import invalid
 from saros.wire.columns import ID_MAX, SCENARIO_MAX
 from saros.wire.rare import CATEGORY_MAX
@@ -82,7 +82,7 @@ class Tables(NamedTuple):
 
 def tables_of(limits: Limits) -> Tables:
     """Return the tables with the limits that are set."""
-    id_schema: dict[str, object] = {"type": "string", "minLength": 1, "maxLength": ID_MAX}
+    id_schema = text_schema(ID_MAX)
     user = Parameter("user_id", _text(1, ID_MAX), None, id_schema, "Whose; any UTF-8 of 1 to 256 bytes.", "ann",
                      required=True)  # fmt: skip
     item = Parameter("item_id", _text(1, ID_MAX), None, id_schema, "Of which item; any UTF-8 of 1 to 256 bytes.",
@@ -94,16 +94,16 @@ def tables_of(limits: Limits) -> Tables:
         "An item to leave out; may be given again and again.", ["brazil"], many=limits.exclude_max,
     )  # fmt: skip
     category = Parameter("category", _text(1, CATEGORY_MAX), "",
-                         {"type": "string", "minLength": 1, "maxLength": CATEGORY_MAX},
+                         text_schema(CATEGORY_MAX),
                          "Only items of this category.", "horror")  # fmt: skip
     recommend = (
         k,
         exclude,
         Parameter("exclude_seen", _flag, True, {"type": "boolean"}, "Leave out what the user clicked of late.", True),
         category,
-        Parameter("scenario", _text(1, SCENARIO_MAX), "", {"type": "string", "minLength": 1, "maxLength": SCENARIO_MAX},
+        Parameter("scenario", _text(1, SCENARIO_MAX), "", text_schema(SCENARIO_MAX),
                   "Where it is asked, such as home or checkout; handed back.", "home"),
-        Parameter("min_token", _text(1, TOKEN_MAX), "", {"type": "string", "minLength": 1, "maxLength": TOKEN_MAX},
+        Parameter("min_token", _text(1, TOKEN_MAX), "", TOKEN_SCHEMA,
                   "A token of `POST /v1/events`: wait until the model has learned from those events.", "2:1041"),
         Parameter("wait_ms", _whole(0, limits.wait_ms_max), None,
                   {"type": "integer", "minimum": 0, "maximum": limits.wait_ms_max},

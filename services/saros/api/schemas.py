@@ -2,12 +2,17 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from saros.api.limits import TOKEN_MAX, Limits
+from saros.api.limits import TOKEN_MAX, TOKEN_SCHEMA, Limits, text_schema
 from saros.wire.columns import ID_MAX, SCENARIO_MAX
 from saros.wire.rare import CATEGORY_MAX
+
+
+def _as_whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _bytes_up_to(most: int) -> AfterValidator:
@@ -20,13 +25,28 @@ def _bytes_up_to(most: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-Id = Annotated[str, _bytes_up_to(ID_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": ID_MAX})]
-_Category = Annotated[
-    str, _bytes_up_to(CATEGORY_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": CATEGORY_MAX})
-]
-_Scenario = Annotated[
-    str, _bytes_up_to(SCENARIO_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": SCENARIO_MAX})
-]
+Id = Annotated[str, _bytes_up_to(ID_MAX), WithJsonSchema(text_schema(ID_MAX))]
+_Category = Annotated[str, _bytes_up_to(CATEGORY_MAX), WithJsonSchema(text_schema(CATEGORY_MAX))]
+_Scenario = Annotated[str, _bytes_up_to(SCENARIO_MAX), WithJsonSchema(text_schema(SCENARIO_MAX))]
+# 6.0 is a whole number, too: JSON has but one kind of numbers.
+FromZero = Annotated[int, Field(ge=0), BeforeValidator(_as_whole)]
+FromOne = Annotated[int, Field(ge=1), BeforeValidator(_as_whole)]
+_Token = Annotated[str, Field(min_length=1, max_length=TOKEN_MAX), WithJsonSchema(TOKEN_SCHEMA)]
+
+
+def _exactly_one(*names: str) -> JsonDict:
+    """Return how JSON Schema says that one of these fields is given, and the others are not, or are null."""
+    return {
+        "oneOf": [
+            {
+                "required": [name],
+                "properties": {
+                    other: {"type": "null"} if other != name else {"not": {"type": "null"}} for other in names
+                },
+            }
+            for name in names
+        ]
+    }
 
 
 class _Body(BaseModel):
@@ -47,11 +67,8 @@ class _Asked(_Body):
     user_id: Annotated[Id | None, Field(description="A user that the model may know.")] = None
     session: Annotated[list[SessionEvent] | None, Field(description="What a guest did, in order.")] = None
     scenario: Annotated[_Scenario | None, Field(description="Where it is asked; handed back.")] = None
-    min_token: Annotated[
-        str | None,
-        Field(min_length=1, max_length=TOKEN_MAX, description="Wait until the model has learned from these events."),
-    ] = None
-    wait_ms: Annotated[int | None, Field(ge=0, description="How long to wait for the token.")] = None
+    min_token: Annotated[_Token | None, Field(description="Wait until the model has learned from these events.")] = None
+    wait_ms: Annotated[FromZero | None, Field(description="How long to wait for the token.")] = None
 
 
 class RecommendBody(_Asked):
@@ -61,16 +78,17 @@ class RecommendBody(_Asked):
         extra="forbid",
         strict=True,
         json_schema_extra={
+            **_exactly_one("user_id", "users", "session"),
             "examples": [
                 {"user_id": "ann", "k": 5, "exclude": ["brazil"]},
                 {"users": ["ann", "bob"], "k": 5},
                 {"session": [{"item": "alien", "kind": "impression"}, {"item": "brazil", "kind": "click"}], "k": 5},
-            ]
+            ],
         },
     )
 
     users: Annotated[list[Id] | None, Field(min_length=1, description="Many users; the answer has `results`.")] = None
-    k: Annotated[int | None, Field(ge=1, description="How many items; 10 unless it is given.")] = None
+    k: Annotated[FromOne | None, Field(description="How many items; 10 unless it is given.")] = None
     exclude: Annotated[list[Id], Field(description="Items to leave out.")] = []
     exclude_seen: Annotated[bool, Field(description="Leave out what the user clicked of late.")] = True
     category: Annotated[_Category | None, Field(description="Only items of this category.")] = None
@@ -88,11 +106,14 @@ class RankBody(_Asked):
     model_config = ConfigDict(
         extra="forbid",
         strict=True,
-        json_schema_extra={"examples": [{"user_id": "ann", "candidates": ["alien", "brazil", "clue"]}]},
+        json_schema_extra={
+            **_exactly_one("user_id", "session"),
+            "examples": [{"user_id": "ann", "candidates": ["alien", "brazil", "clue"]}],
+        },
     )
 
     candidates: Annotated[list[Id], Field(min_length=1, description="The items to rank.")]
-    k: Annotated[int | None, Field(ge=1, description="How many of them; all, unless it is given.")] = None
+    k: Annotated[FromOne | None, Field(description="How many of them; all, unless it is given.")] = None
     exclude_seen: Annotated[bool, Field(description="Leave out what the user clicked of late.")] = False
 
     @model_validator(mode="after")
