@@ -24,16 +24,22 @@ def write_users(state: ShardState, p: int, record: Record) -> None:
 
 def write_ledgers(world: World, state: ShardState, p: int, record: Record, signs: Collection[int]) -> None:
     """Put the entries with these signs into their ledgers."""
-    if ADDED in signs:
-        for user in record.cleared:
-            left = {} if world.rule("waiting ended") else waiting_in(state.ledgers.get((p, user), {}))
-            state.ledgers[p, user] = {(number, 0): entry for number, entry in left.items()}
-    for user, blocks in record.blocks.items():
-        ledger = dict(state.ledgers.get((p, user), {}))
-        for number, entry in blocks.items():
-            if entry.sign in signs:
-                ledger[number, _copy_of(world, ledger.get((number, 0)), entry)] = entry
-        state.ledgers[p, user] = ledger
+    for user in record.cleared | record.blocks.keys():
+        state.ledgers[p, user] = ledger_behind(world, state.ledgers.get((p, user), {}), user, record, signs)
+
+
+def ledger_behind(
+    world: World, ledger: Ledger, user: int, record: Record, signs: Collection[int] = (WAITING, ADDED)
+) -> Ledger:
+    """A user's ledger behind a record; only entries with these signs are put into it."""
+    if ADDED in signs and user in record.cleared:
+        left = {} if world.rule("waiting ended") else waiting_in(ledger)
+        ledger = {(number, 0): entry for number, entry in left.items()}
+    ledger = dict(ledger)
+    for number, entry in record.blocks.get(user, {}).items():
+        if entry.sign in signs:
+            ledger[number, _copy_of(world, ledger.get((number, 0)), entry)] = entry
+    return ledger
 
 
 def _copy_of(world: World, old: Entry | None, new: Entry) -> int:

@@ -50,6 +50,8 @@ class Owner(Follower):
         self.in_flight: list[dict[int, Packet]] = [{} for _ in range(PARTITIONS)]  # by nonce, in the order of sending
         self.sent: set[int] = set()  # nonces of own records
         self.accepted_at: dict[int, int] = {}  # nonce of an own record -> its redo offset
+        # Records that count, each with the fence behind it.
+        self.accepted: list[list[tuple[Fence, Record]]] = [[] for _ in range(PARTITIONS)]
         self.cache: dict[UserKey, User] = {}
         self.touched: dict[UserKey, int | None] = {}  # nonce of the last own record with this user
         self.expected: list[Fence] = []
@@ -73,17 +75,27 @@ class Owner(Follower):
         del self.cache[key], self.touched[key]
 
     def _to_flush(self, p: int, fence: Fence) -> list[tuple[Fence, Record]]:
-        """The next accepted records above a fence that are written as one, each with the fence behind it."""
+        """The next accepted records above a fence, read from the log, each with the fence behind it."""
         self.fold_to(p, fence.offset)
-        found, limit = list[tuple[Fence, Record]](), self.rng.choice((1, 1, 2, 9))
+        found = list[tuple[Fence, Record]]()
         for offset in range(fence.offset + 1, self.at[p].offset + 1):
             if offset < self.world.kept_from[p]:
                 raise ViolationError("redo needed but trimmed")
             record = self.world.log[p][offset]
             fence, accepted = self.world.judge(self.genesis.log, fence, offset, record)
-            if accepted and (record.nonce in self.sent or self.rule("flush all")) and len(found) < limit:
+            if accepted:
                 found.append((fence, record))
-        return found
+        return self._as_one(found)
+
+    def _as_one(self, records: list[tuple[Fence, Record]]) -> list[tuple[Fence, Record]]:
+        """Those that are written as one: the first few."""
+        ours = [each for each in records if each[1].nonce in self.sent or self.rule("flush all")]
+        return ours[: self.rng.choice((1, 1, 2, 9))]
+
+    def behind(self, p: int, fence: Fence) -> list[Record]:
+        """The records behind a fence that count, as far as we know, then those in flight: all that are in memory."""
+        counted = [record for at, record in self.accepted[p] if at.offset > fence.offset]
+        return counted + [packet.record for packet in self.in_flight[p].values()]
 
     def flush_users(self, p: int, limit: int = ALL) -> Steps[None]:
         """Write the next accepted records of a partition, and wait for the answers."""
@@ -105,8 +117,9 @@ class Owner(Follower):
         yield from self.write_behind(p, wait=True)
 
     def begin_flush(self, p: int) -> None:
-        """Let the next accepted records be written, on the fence that we believe to be there."""
-        found = self._to_flush(p, self.expected[p]) if p not in self.writing else []
+        """Let the next accepted records, which are in memory, be written on the fence that we believe to be there."""
+        waiting = [each for each in self.accepted[p] if each[0].offset > self.expected[p].offset]
+        found = self._as_one(waiting) if p not in self.writing else []
         self.same_topic()
         if found:
             self.writing[p] = Write(self.expected[p], found, None)

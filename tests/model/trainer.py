@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from tests.model.batch import Batch, Head, ends_ledger
+from tests.model.books import ledger_behind
 from tests.model.owner import Owner, User
 from tests.model.world import (
     IN_FLIGHT_MAX,
@@ -76,6 +77,8 @@ class Trainer(Owner):
             )
             nonce = next(alike, nonce)
         mine = self.in_flight[p].pop(nonce, None)
+        if accepted:
+            self.accepted[p].append((self.at[p], record))
         if accepted and mine:
             self.accepted_at[nonce] = offset
         elif accepted:
@@ -164,25 +167,29 @@ class Trainer(Owner):
         for user in sorted({event.user for event in events}):
             users[user] = yield from self.cached(p, user)
         ledgers = yield from self._ending_ledgers(p, events, users)
-        if ledgers is None:
-            return
         yield
         if not self.reload and self._head(p) == head:
             self._send(p, *Batch(self.world, p, self.genesis.log).compute(head, end, events, users, ledgers))
 
-    def _ending_ledgers(self, p: int, events: list[Event], users: dict[int, User]) -> Steps[dict[int, Ledger] | None]:
-        """The ledgers that end in this micro-batch; None if something must land first."""
+    def _ending_ledgers(self, p: int, events: list[Event], users: dict[int, User]) -> Steps[dict[int, Ledger]]:
+        """The ledgers that end in this micro-batch."""
         counts, ledgers = {user: len(found.state) for user, found in users.items()}, {}
         for event in events:
             counts[event.user] = 0 if event.erases else counts[event.user] + 1
             if ends_ledger(counts[event.user]):
-                if self.rule("take-back"):
-                    if self.in_flight[p]:
-                        return None
-                    yield from self.flush_users(p)
-                    yield
-                _, ledgers[event.user] = yield from self.read(p, event.user, "fenced ledger")
+                ledgers[event.user] = yield from self._whole_ledger(p, event.user)
         return ledgers
+
+    def _whole_ledger(self, p: int, user: int) -> Steps[Ledger]:
+        """A ledger as the last record left it, in flight or not; writes land while it is read."""
+        _, ledger = yield from self.read(p, user, "fenced ledger")
+        fence = self.world.shard_of(p).state.fences[p] if self.rule("fenced ledger") else self.expected[p]
+        if self.rng.random() < 0.5:
+            yield from self.write_behind(p)
+        if self.rule("take-back"):
+            for record in self.behind(p, fence):
+                ledger = ledger_behind(self.world, ledger, user, record)
+        return ledger
 
     def _send(self, p: int, record: Record, users: dict[int, User]) -> None:
         flying = [packet.record.items for packets in self.in_flight for packet in packets.values()]

@@ -18,7 +18,7 @@ from saros.core.step import live_step
 from saros.errors import RefusedError
 from saros.redo.fence import Fence, pack_vector, unpack_fence, unpack_vector
 from saros.redo.genesis import Genesis, genesis_of
-from saros.redo.record import Place, learned, lows, operations, pack_record, read_redo
+from saros.redo.record import Place, change_ledgers, learned, lows, operations, pack_record, read_redo
 from saros.redo.replica import Replica
 from saros.wire.operations import read_operations
 from saros.wire.v1 import redo_pb2 as pb
@@ -52,6 +52,7 @@ def learned_records(seed: int, mode: str, low: int, bounds: list[int]) -> tuple[
     whole = make_learner(Items(live_rows(DIM), 32), mode, "click", low, keep=True)
     slots = whole.intern(users)
     store, items, records = Store(), Items(live_rows(DIM), 32), list[pb.Record]()
+    ledgers: dict[int, dict[int, bytes]] = {key: {} for key in users.tolist()}
     for number, (first, end) in enumerate(pairwise(bounds)):
         batch = events.cut(first, end)
         whole.accept(whole.learn(placed(batch, slots)))
@@ -74,6 +75,8 @@ def learned_records(seed: int, mode: str, low: int, bounds: list[int]) -> tuple[
         assert message.record == record
         records.append(message.record)
         store.do(operations(record, DIM))
+        change_ledgers(ledgers, record)
+        assert {key: entries for key, entries in ledgers.items() if entries} == store.entries()
     last = make_learner(items, mode, "click", low, keep=False)
     codec.unpack_partition(records[-1].partition.state, last.timeline, last.gate)
     store.load(last, users)

@@ -10,7 +10,7 @@ from saros.settings import load
 from saros.trainer.commands import plan_of
 from saros.trainer.plan import LoopRules
 from saros.trainer.start import find_log, open_store
-from saros.trainer.users import UserStore
+from saros.trainer.users import Threads, UserStore
 from tests.broker import Broker
 from tests.store import StoreServer, connect
 from tests.trainer.runs import Model
@@ -28,7 +28,9 @@ def test_an_owner_that_catches_up_meets_one_that_has_gone_on(
     fences = [fence for fence, _ in redo.accepted(0, genesis.start(0), redo.end(0))]
     with connect(store_server.url) as redis, ThreadPoolExecutor(1) as pool:
         redis.delete(*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0))
-        one, other = (UserStore(store, redo, genesis, 0, LoopRules(), pool, lambda _: None) for _ in range(2))
+        one, other = (
+            UserStore(store, redo, genesis, 0, LoopRules(), Threads(pool, pool), lambda _: None) for _ in range(2)
+        )
         one.catch_up(fences[-1])
         other.catch_up(fences[-2])  # as far as it had followed the log
         assert other.state() == one.state()

@@ -102,6 +102,20 @@ def test_a_batch_is_its_events_one_by_one(made: list[Event]) -> None:
     assert [row for _, row in one] == [row for _, row in other]
 
 
+def test_an_answer_stays_while_the_next_one_is_made() -> None:
+    decoder = Decoder(KEY)
+    one, other = ([many(count)] for count in (3, 5))
+
+    def answer(data: list[bytes]) -> Decoded:
+        return decoder.decode(*joined(data), np.zeros(len(data), np.int32))
+
+    first = answer(one)
+    assert len(answer([]).kind) == len(answer([]).kind) == 0
+    wanted = first.item.tolist()
+    assert len(answer(other).item) == 5
+    assert first.item.tolist() == wanted
+
+
 def many(count: int) -> bytes:
     batch = EventBatch()
     for k in range(count):

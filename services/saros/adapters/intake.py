@@ -34,6 +34,7 @@ class Taken(NamedTuple):
     decoded: Decoded
     rare: dict[int, Event]  # item upserts and gate changes by row
     dead: Counter[str]  # events that were refused, by reason
+    single: bool  # each message is one event
 
     def of(self, partition: int) -> I64:
         """Return which messages came from a partition, in order."""
@@ -41,21 +42,24 @@ class Taken(NamedTuple):
 
     def all_rows(self, messages: I64) -> I64:
         """Return the events of these messages, good or bad, in order."""
-        if len(messages) == len(self.polled.values):
-            return np.arange(len(self.decoded.kind))
+        if self.single:
+            return messages
         first = np.searchsorted(self.decoded.message, messages)  # events stand in the order of their messages
         return spans(first, np.searchsorted(self.decoded.message, messages, side="right") - first)
 
     def rows(self, messages: I64) -> I64:
         """Return the good events of these messages that the core knows, in order."""
         rows = self.all_rows(messages)
+        if not self.dead and not self.rare:
+            return rows
         kept: I64 = rows[(self.decoded.reason[rows] == GOOD) & (self.decoded.kind[rows] < UPSERT)]
         return kept
 
     def kinds(self, messages: I64) -> I64:
         """Return how many good events of each kind these messages hold."""
         rows = self.all_rows(messages)
-        kinds: I64 = np.bincount(self.decoded.kind[rows[self.decoded.reason[rows] == GOOD]], minlength=GATE + 1)
+        rows = rows[self.decoded.reason[rows] == GOOD] if self.dead else rows
+        kinds: I64 = np.bincount(self.decoded.kind[rows], minlength=GATE + 1)
         return kinds
 
     def users(self, rows: I64) -> U64:
@@ -106,12 +110,13 @@ class Taken(NamedTuple):
 
 
 def decode(polled: Polled, decoder: Decoder) -> Taken:
-    """Return what came in with one poll; valid until the decoder's next call."""
+    """Return what came in with one poll; valid until the decoder's call after the next that brings something."""
     buffer, bounds = joined(polled.values)
     decoded = decoder.decode(buffer, bounds, polled.partition)
     rare = read_rare(buffer, decoded, polled.partition, decoder.partitions)
     dead = Counter(REASONS[code] for code in decoded.reason[decoded.reason != GOOD].tolist())
-    return Taken(polled, buffer, decoded, rare, dead)
+    single = np.array_equal(decoded.message, np.arange(len(polled.values)))
+    return Taken(polled, buffer, decoded, rare, dead, single)
 
 
 class Intake:
@@ -125,7 +130,8 @@ class Intake:
         self.names = Names(names_max)
 
     def take(self, count: int, timeout_s: float, linger_s: float = 0.0) -> Taken:
-        """Take up to `count` messages as `Reader.poll` does; the answer is valid until the next call."""
+        """Take up to `count` messages as `Reader.poll` does; valid until the call after the next that takes
+        something."""
         taken = decode(self._reader.poll(count, timeout_s, linger_s), self._decoder)
         if taken.dead:
             self._dead.write(self._letter(taken, row) for row in np.flatnonzero(taken.decoded.reason != GOOD).tolist())

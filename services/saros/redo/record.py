@@ -180,3 +180,29 @@ def operations(record: pb.Record, dim: int) -> bytes:
         _column(blocks.data, np.uint8),
     )
     return b"".join([erased.tobytes(), ledgers.tobytes(), states.tobytes()])
+
+
+def change_ledgers(ledgers: dict[int, dict[int, bytes]], record: pb.Record) -> None:
+    """Bring ledgers, by user and number, from what they were before a record to what they are behind it.
+
+    A store comes to the same with the `operations` of the record, in the same order.
+    """
+    blocks, users, asked = record.blocks, record.users, np.fromiter(ledgers, np.uint64, len(ledgers))
+    key, owner = np.frombuffer(users.key, np.uint64), np.frombuffer(blocks.user, np.uint64)
+    touched, booked = np.flatnonzero(np.isin(key, asked)).tolist(), np.flatnonzero(np.isin(owner, asked)).tolist()
+    for u in touched:
+        if users.flags[u] & ERASED:
+            ledgers[int(key[u])].clear()
+    starts, numbers = bounds(np.frombuffer(blocks.length, np.uint32)), np.frombuffer(blocks.number, np.int32)
+    for b in booked:
+        ledger, number, flags = ledgers[int(owner[b])], int(numbers[b]), blocks.flags[b]
+        if flags & CLEAR:
+            ledger.clear()
+        if flags & BOOK:
+            ledger[number] = blocks.data[starts[b] : starts[b + 1]]
+        elif flags & DELETE:
+            ledger.pop(number, None)
+    vested = np.frombuffer(users.vested, np.int32).reshape(-1, 2)
+    for u in touched if len(vested) else ():
+        for number in range(*vested[u].tolist()):
+            ledgers[int(key[u])].pop(number, None)

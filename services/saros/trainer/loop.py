@@ -3,7 +3,7 @@
     1  follow   read the log; judge every record; fold what others learned, confirm what is ours
     2  flush    bring the users of owned partitions up to the last record that counts; about once a second the shards.
                 Threads do the writing, and the loop goes on
-    3  take     read events; bad ones become dead letters
+    3  take     read events; bad ones become dead letters. Where 4 waits for the store, the next ones are taken ahead
     4  learn    per partition and micro-batch, while it has room: load users, sessions, gate, step
     5  send     the record, with the last one as its parent; nothing waits for it
     6  commit   to the group, for those who watch its lag: nobody goes on from there
@@ -19,12 +19,11 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import NamedTuple
 
 import numpy as np
 
-from saros.adapters.intake import Intake
+from saros.adapters.intake import Intake, Taken
 from saros.adapters.kafka import LostPlaceError, Reader
 from saros.adapters.kafka import Place as Offset
 from saros.adapters.places import start_of
@@ -50,7 +49,7 @@ from saros.trainer.points import reach
 from saros.trainer.shards import ShardWriter
 from saros.trainer.share import Share
 from saros.trainer.turn import Turn, stats_of
-from saros.trainer.users import UserStore
+from saros.trainer.users import Threads, UserStore
 
 FLIGHTS_MAX = 2
 _SHARDS_EVERY_S = 1.0
@@ -71,21 +70,29 @@ class Tally(NamedTuple):
     redo_bytes: int = 0
 
 
+class _Ahead(NamedTuple):
+    """Events that were taken, and the shares that they are for: one that began anew since then reads its own again."""
+
+    taken: Taken
+    shares: list[Share]
+
+
 class Trainer:
     """Owns partitions of the events, learns from them, and keeps the store."""
 
     def __init__(
         self, store: Store, redo: RedoLog, replica: Replica, shards: ShardWriter, new_learner: Callable[[], Learner],
-        reader: Reader, intake: Intake, topic: str, rules: LoopRules, pool: Executor, is_over: Callable[[], bool],
+        reader: Reader, intake: Intake, topic: str, rules: LoopRules, threads: Threads, is_over: Callable[[], bool],
     ) -> None:  # fmt: skip
         """Work until `is_over`: what was taken by then and not learned is left to the next owner."""
         self._store, self._redo, self._replica, self._shards = store, redo, replica, shards
         self._new_learner, self._reader, self._intake, self._topic = new_learner, reader, intake, topic
-        self._rules, self._pool, self._is_over, self._poll = rules, pool, is_over, rules.poll_messages
+        self._rules, self._threads, self._is_over, self._poll = rules, threads, is_over, rules.poll_messages
         self._tables = Tables()
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
         self._paused: list[int] = []
+        self._ahead: _Ahead | None = None
         self.tally = Tally()
         self._shards_at = self._commit_at = time.monotonic()
 
@@ -109,7 +116,7 @@ class Trainer:
         """Make a share that stands where the log does; return the offset to read events from (rules 19, 21)."""
         fence, genesis, learner = self._replica.fences[partition], self._replica.genesis, self._new_learner()
         release = learner.users.table.unpin
-        users = UserStore(self._store, self._redo, genesis, partition, self._rules, self._pool, release)
+        users = UserStore(self._store, self._redo, genesis, partition, self._rules, self._threads, release)
         users.catch_up(fence)
         share = Share(partition, learner, users, fence)
         self.shares[partition] = share
@@ -199,25 +206,39 @@ class Trainer:
 
     def take(self) -> int:
         """Steps 3 to 5: read events and learn them; return how many messages were read."""
-        try:
-            taken = self._intake.take(self._poll, _BUSY_S if self._flying() else _IDLE_S, _LINGER_S)
-        except LostPlaceError:
-            for partition in list(self.shares):
-                self._restart(partition)
+        now, self._ahead = self._ahead or self._take(_BUSY_S if self._flying() else _IDLE_S, _LINGER_S), None
+        if now is None:
             return 0
-        count = len(taken.polled.values)
-        if count:
-            # Messages may hold a thousand events: as many of them as make a few micro-batches.
-            self._poll = max(1, min(self._rules.poll_messages, count * _POLL_EVENTS // max(1, len(taken.decoded.kind))))
-        MESSAGES.inc(count)
-        turns = [Turn(share, taken, self._rules) for share in self.shares.values()] if count else []
+        turns = [
+            Turn(share, now.taken, self._rules)
+            for share in now.shares
+            if self.shares.get(share.partition) is share and share.partition not in self._stale
+        ]
         since = time.monotonic()
         while any(turns) and not self._is_over():
             learned = [turn for turn in turns if turn and self._learn_next(turn)]
             since = time.monotonic() if learned else since
+            if not learned and self._ahead is None and not self._paused:
+                self._ahead = self._take(0, 0)
             self._go_on(waiting=not learned, for_s=time.monotonic() - since)
         self._resume()
-        return count
+        return len(now.taken.polled.values)
+
+    def _take(self, timeout_s: float, linger_s: float) -> _Ahead | None:
+        """Step 3: read events, and decode them; None where there are none."""
+        try:
+            taken = self._intake.take(self._poll, timeout_s, linger_s)
+        except LostPlaceError:
+            for partition in list(self.shares):
+                self._restart(partition)
+            return None
+        count = len(taken.polled.values)
+        if not count:
+            return None
+        # Messages may hold a thousand events: as many of them as make a few micro-batches.
+        self._poll = max(1, min(self._rules.poll_messages, count * _POLL_EVENTS // max(1, len(taken.decoded.kind))))
+        MESSAGES.inc(count)
+        return _Ahead(taken, list(self.shares.values()))
 
     def _learn_next(self, turn: Turn) -> bool:
         """Learn the next micro-batch of a partition if it has room; False where it has none."""
@@ -249,30 +270,24 @@ class Trainer:
             self._reader.resume(self._topic, [partition for partition in self._paused if partition in self.shares])
             self._paused = []
 
-    def _drained(self, share: Share) -> bool:
-        """Wait until nothing of a share is in flight; False where it has to begin anew."""
-        while share.flights and share.partition not in self._stale:
-            self._redo.check_sent()
-            self.follow(_IDLE_S)
-        return share.partition not in self._stale and self.shares.get(share.partition) is share
-
     def _learn(self, turn: Turn) -> bool:
-        """Steps 4 and 5 for one micro-batch; False where something else has to land first."""
+        """Steps 4 and 5 for one micro-batch; False where ledgers have to be read first."""
         share, taken, run = turn.share, turn.taken, turn.take()
         messages, rows, users, asked, ledgers, end = run
         place = share.place(self._replica.genesis.log_id, secrets.randbits(63) + 1, end)
         with LEARN_SECONDS.time():
             share.load(users, asked)
             events = taken.events(rows, share.learner)
-            leaving = share.leaving(events)
+            leaving = share.leaving(events.user, events.kind)
             if share.ledger_bytes(leaving).sum() > self._rules.taken_back_bytes and len(messages) > 1:
                 turn.split(messages)  # all of it goes into the record: into two, then
                 return True
-            if len(leaving) and ledgers is None:
-                turn.put_back(run, share.ask_ledgers(leaving) if share.is_settled else None)
+            if not share.has_all(ledgers, leaving):
+                turn.put_back(run, share.ask_ledgers(leaving))
                 return False
-            learnt = share.learn(events, ledgers, lambda: self._drained(share))
+            learnt = share.learn(events, ledgers)
         if learnt is None:
+            self._stale.add(share.partition)
             return True
         batch, touched, before = learnt
         rare = taken.rare_of(messages)

@@ -6,7 +6,7 @@ flushed (rule 18).
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from saros.core.codec_blocks import unpack_ledger
 from saros.core.events import CLICK, ERASE, POSITIVE, Events
 from saros.core.fold import SignedBlocks
 from saros.core.gate import DAYS
-from saros.core.jit import I32, I64, U64
+from saros.core.jit import I32, I64, U8, U64
 from saros.core.learner import Batch, Learner
 from saros.core.users import BYTES, COUNTED
 from saros.redo.fence import Fence
@@ -91,34 +91,38 @@ class Share:
         blocks = [data for _, data in sorted(entries.items())]
         unpack_ledger(self.learner.ledger, slot, b"".join(blocks), np.cumsum([0, *map(len, blocks)]))
 
-    def leaving(self, events: Events) -> I32:
+    def leaving(self, user: I32, kind: U8) -> I32:
         """Return the users who may pass B with these events, or are erased, and have a ledger to be taken back."""
-        clicks = events.user[(events.kind == CLICK) | (events.kind == POSITIVE)]
+        clicks = user[((kind == CLICK) | (kind == POSITIVE)) & (user >= 0)]
         users, count = np.unique(clicks, return_counts=True)
         passing = users[self.learner.users.arrays.gate[users, COUNTED] + count > self.learner.gate.bounds[1]]
-        leaving = np.union1d(passing, np.unique(events.user[events.kind == ERASE]))
+        leaving = np.union1d(passing, user[(kind == ERASE) & (user >= 0)])
         return leaving[self.ledger_bytes(leaving) > 0]
+
+    def foresee(self, keys: U64, kind: U8) -> Asked[Ledgers] | None:
+        """Begin to read the ledgers of users in memory who may leave with these events, as `ask` does users."""
+        leaving = self.leaving(self.learner.users.table.find(keys), kind)
+        return self.ask_ledgers(leaving) if len(leaving) else None
+
+    def has_all(self, ledgers: Asked[Ledgers] | None, leaving: I32) -> bool:
+        """Return whether the ledgers of all these users were asked for."""
+        keys = self.learner.users.arrays.keys[leaving]
+        return not len(keys) or (ledgers is not None and bool(np.isin(keys, ledgers.keys).all()))
 
     def ledger_bytes(self, users: I32) -> I64:
         """Return how many bytes the ledger of each of the users has, records in flight included."""
         return np.asarray(self.learner.users.arrays.gate[users, BYTES : BYTES + DAYS].sum(axis=1, dtype=np.int64))
 
     def ask_ledgers(self, users: I32) -> Asked[Ledgers]:
-        """Begin to read whole ledgers, when the share is settled; no micro-batch is learned in between."""
-        return self.users.ask_ledgers(self.learner.users.arrays.keys[users])
+        """Begin to read whole ledgers; no micro-batch is learned until they are answered."""
+        keys = self.learner.users.arrays.keys[users]
+        return self.users.ask_ledgers(keys, [flight.record for flight in self.flights])
 
-    @property
-    def is_settled(self) -> bool:
-        """Return whether all that was sent counts and is in the store: whole ledgers are read only then (rule 24)."""
-        return not self.flights and not self.users.is_behind
-
-    def learn(
-        self, events: Events, asked: Asked[Ledgers] | None, drain: Callable[[], bool]
-    ) -> tuple[Batch, I32, I32] | None:
-        """Learn a micro-batch; None where the partition is lost meanwhile.
+    def learn(self, events: Events, asked: Asked[Ledgers] | None) -> tuple[Batch, I32, I32] | None:
+        """Learn a micro-batch; None where the partition is another's meanwhile.
 
         `asked` are the ledgers of those who may leave. Whoever leaves all the same, because B moved within the batch,
-        is read when `drain` returns: nothing of this partition is in flight then; False where it has to begin anew.
+        is read here.
         """
         touched = np.unique(events.user[events.user >= 0])
         before, bare = lows(self.learner.users.arrays, touched), touched[self.ledger_bytes(touched) == 0]
@@ -127,13 +131,13 @@ class Share:
         if len(clearing):
             keys = self.learner.users.arrays.keys[clearing]
             ledgers = {key: dict[int, bytes]() for key in self.learner.users.arrays.keys[bare].tolist()}
-            ledgers |= self.users.answer_ledgers(asked) if asked else {}
-            others = keys[[key not in ledgers for key in keys.tolist()]]
-            if len(others):
-                if not drain():
+            asked_for = asked.keys.tolist() if asked else []
+            others = clearing[[key not in ledgers and key not in asked_for for key in keys.tolist()]]
+            for each in (asked, self.ask_ledgers(others) if len(others) else None):
+                found = self.users.answer_ledgers(each) if each else {}
+                if found is None:
                     return None
-                self.users.flush()
-                ledgers |= self.users.answer_ledgers(self.users.ask_ledgers(others))
+                ledgers |= found
             for slot, key in zip(clearing.tolist(), keys.tolist(), strict=True):
                 self._fill_ledger(slot, ledgers[key])
         with STEP_SECONDS.time():

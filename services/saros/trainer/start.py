@@ -27,10 +27,11 @@ from saros.telemetry import log
 from saros.trainer.loop import Trainer
 from saros.trainer.plan import Plan, group_of, new_learner
 from saros.trainer.shards import ShardWriter
+from saros.trainer.users import Threads
 from saros.wire.decode import Decoder
 
 _GC_IDLE_S = 10.0
-_WRITERS = 4  # threads that write to the store; to one server they queue up, in a cluster they do not
+_READERS, _WRITERS = 4, 2  # threads: one write is made ready while the store does another
 
 
 def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
@@ -145,8 +146,8 @@ class Service:
         genesis = ensure_genesis(plan, self._redo, events, redo)
         self._store = open_store(plan, genesis)
         replica = Replica(genesis, Items(genesis.rows, plan.items_max))
-        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="store")
-        shards = ShardWriter(self._store, replica, boot(self._store, self._redo, replica), self._pool)
+        self._threads = Threads(ThreadPoolExecutor(_READERS, "read"), ThreadPoolExecutor(_WRITERS, "write"))
+        shards = ShardWriter(self._store, replica, boot(self._store, self._redo, replica), self._threads.writing)
         self._redo.check_same()  # what was read is of the topic whose genesis it was read for (rules 39, 40)
         self._redo.follow(replica.fences)
         dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions)
@@ -163,7 +164,7 @@ class Service:
             intake,
             names.events,
             plan.rules,
-            self._pool,
+            self._threads,
             lambda: stop.asked,
         )
         self._replica, self._events, self._partitions = replica, names.events, plan.partitions
@@ -200,5 +201,6 @@ class Service:
         """Leave the group and close all connections."""
         self._reader.close()
         self._redo.close()
-        self._pool.shutdown()
+        for threads in self._threads:
+            threads.shutdown()
         self._store.close()

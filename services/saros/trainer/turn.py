@@ -1,7 +1,7 @@
 """What was taken of one partition at once: micro-batches that are learned one after the other, in turn with others'.
 
-The users of the next one are read from the store while others learn. Nothing of the partition is learned in between, so
-whoever was not in memory then is not touched until it is.
+The users of the next one, and ledgers that may end in it, are read from the store while others learn. Nothing of the
+partition is learned in between, so whoever was not in memory then is not touched until it is.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ class Run(NamedTuple):
     rows: I64  # its events, as they were decoded
     users: U64
     asked: Asked[Known] | None
-    ledgers: Asked[Ledgers] | None  # of users who may leave, where that is known
+    ledgers: Asked[Ledgers] | None  # of users who may leave, as far as they were in memory
     end: int  # the offset behind its last message
 
 
@@ -59,8 +59,9 @@ class Turn:
             self.split(messages)
             self.ask()
         else:
-            end = self.taken.polled.offset(int(messages[-1])) + 1
-            self._next = Run(messages, rows, users, self.share.ask(users), None, end)
+            end, decoded = self.taken.polled.offset(int(messages[-1])) + 1, self.taken.decoded
+            ledgers = self.share.foresee(decoded.user[rows], decoded.kind[rows])
+            self._next = Run(messages, rows, users, self.share.ask(users), ledgers, end)
 
     def is_ready(self) -> bool:
         """Return whether the users and ledgers of the next micro-batch are there."""

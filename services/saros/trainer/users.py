@@ -2,10 +2,11 @@
 forgot.
 
 The store's fence of a partition says which record its users, ledgers and state are those of. Flushing moves it by
-compare-and-swap, in the order of the log, several records as one where several wait (rules 14, 15). One write is under
-way at a time, in a thread of its own: what it does beside waiting runs without the GIL. Where the fence found is not
-the one we left, the store fell back, lost the shard, or another owner went on; what is missing is read again from the
-log and flushed.
+compare-and-swap, in the order of the log, several records as one (rules 14, 15): they wait for each other a while,
+since the store's time goes by users and not by records, and nobody needs them there sooner. One write is under way at a
+time, in a thread of its own: what it does beside waiting runs without the GIL. Where the fence found is not the one we
+left, the store fell back, lost the shard, or another owner went on; what is missing is read again from the log and
+flushed.
 """
 
 import logging
@@ -23,7 +24,7 @@ from saros.core.jit import I32, U64
 from saros.errors import RefusedError
 from saros.redo.fence import FENCE_BYTES, Fence
 from saros.redo.genesis import WRONG_LOG, Genesis
-from saros.redo.record import operations
+from saros.redo.record import change_ledgers, operations
 from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
 from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
@@ -32,7 +33,8 @@ from saros.wire.operations import HAS_WAITING
 from saros.wire.v1 import redo_pb2 as pb
 
 # What one write may hold, if it is more than one record: the store does nothing else meanwhile.
-_WRITE_USERS, _WRITE_BYTES = 4000, 4 * 2**20
+_WRITE_USERS, _WRITE_BYTES = 12_000, 6 * 2**20
+_GATHER_S = 0.25  # that a record waits for others which are written with it: most touch the same users again
 _FENCES = 64
 _NOBODY: I32 = np.zeros(0, np.int32)
 _Read = TypeVar("_Read")
@@ -51,6 +53,13 @@ class Accepted(NamedTuple):
         return len(self.record.blocks.data) + len(self.record.users.data) + len(self.record.users.rows)
 
 
+class Threads(NamedTuple):
+    """What talks to the store. A server does one thing at a time: reads must not queue up behind many writes."""
+
+    reading: Executor
+    writing: Executor
+
+
 class _Write(NamedTuple):
     """A write that is under way."""
 
@@ -64,6 +73,7 @@ class Asked(NamedTuple, Generic[_Read]):
     keys: U64
     since: Fence  # that of the store when they were asked for
     answer: Future[_Read]
+    behind: Sequence[pb.Record] = ()  # the records behind that fence, those in flight included
 
 
 class Known(NamedTuple):
@@ -78,15 +88,16 @@ class UserStore:
     """The users of one owned partition."""
 
     def __init__(
-        self, store: Store, redo: RedoLog, genesis: Genesis, partition: int, rules: LoopRules, pool: Executor,
+        self, store: Store, redo: RedoLog, genesis: Genesis, partition: int, rules: LoopRules, threads: Threads,
         release: Callable[[I32], None],
     ) -> None:  # fmt: skip
-        """Write with threads of `pool`; `release` is told whose state the store has."""
+        """Read and write with `threads`; `release` is told whose state the store has."""
         self._store, self._redo, self._genesis, self._partition = store, redo, genesis, partition
         self._ttl_s, self._accept_expired = rules.user_ttl_s, rules.accept_expired
-        self._pool, self._release = pool, release
+        self._threads, self._release = threads, release
         self._unflushed: deque[Accepted] = deque()
         self._writing: _Write | None = None
+        self._due_s = 0.0  # when what waits is to be written
         self.pending_bytes = self.pending_users = 0  # of records that are not in the store yet
         self._ours: deque[Fence] = deque(maxlen=_FENCES)  # the last ones that we left
         # The highest fence that was flushed or met: what a read has to be of (rule 17).
@@ -106,6 +117,8 @@ class UserStore:
         """Take a record that counts, in log order, whoever wrote it (rule 15)."""
         accepted = Accepted(fence, record, users)
         if fence.offset > self._at.offset:
+            if not self._unflushed:
+                self._due_s = time.monotonic() + _GATHER_S
             self._unflushed.append(accepted)
             self.pending_bytes += accepted.bytes
             self.pending_users += len(users)
@@ -138,12 +151,14 @@ class UserStore:
             )
 
     def flush(self, *, wait: bool = True) -> None:
-        """Flush all that waits; or, if we are not to `wait`, let it be begun."""
+        """Flush all that waits; or, if we are not to `wait`, let what is due be begun."""
         while self._writing is not None or self._unflushed:
-            if self._writing is None:
-                self._begin()
-            elif wait or self._writing.answer.done():
+            if self._writing is not None:
+                if not wait and not self._writing.answer.done():
+                    return
                 self._finish()
+            elif wait or self.pending_bytes >= _WRITE_BYTES or time.monotonic() >= self._due_s:
+                self._begin()
             else:
                 return
 
@@ -156,7 +171,8 @@ class UserStore:
                 if users > _WRITE_USERS or size > _WRITE_BYTES:
                     break
                 records.append(accepted)
-        self._writing = _Write(self._pool.submit(self._write, self._at, records), records)
+        self._writing = _Write(self._threads.writing.submit(self._write, self._at, records), records)
+        self._due_s = time.monotonic() + _GATHER_S  # what is left, or comes meanwhile
 
     def _finish(self) -> None:
         """Wait for the answer to what is written."""
@@ -222,7 +238,7 @@ class UserStore:
 
     def ask(self, keys: U64) -> Asked[Known]:
         """Begin to read users that are not in memory."""
-        return Asked(keys, self._at, self._pool.submit(self._read, keys))
+        return Asked(keys, self._at, self._threads.reading.submit(self._read, keys))
 
     def _read(self, keys: U64) -> Known:
         """Read users, and what waits of theirs. It touches nothing of ours: threads do it."""
@@ -242,16 +258,29 @@ class UserStore:
             known = self._read(asked.keys)
         return known
 
-    def ask_ledgers(self, keys: U64) -> Asked[Ledgers]:
-        """Begin to read whole ledgers; nothing is in flight, and everything is flushed (rules 24, 25)."""
-        return Asked(keys, self._at, self._pool.submit(self._store.read_ledgers, self._partition, keys))
+    def ask_ledgers(self, keys: U64, in_flight: Sequence[pb.Record]) -> Asked[Ledgers]:
+        """Begin to read whole ledgers as the last record in flight has left them."""
+        behind = [accepted.record for accepted in self._unflushed] + list(in_flight)
+        read = self._threads.reading.submit(self._store.read_ledgers, self._partition, keys)
+        return Asked(keys, self._at, read, behind)
 
-    def answer_ledgers(self, asked: Asked[Ledgers]) -> dict[int, dict[int, bytes]]:
-        """Return ledgers that were asked for, by user."""
+    def answer_ledgers(self, asked: Asked[Ledgers]) -> dict[int, dict[int, bytes]] | None:
+        """Return ledgers that were asked for, by user; None where another owner has gone on (rules 24, 25).
+
+        What the store had under its fence is one part, what the records behind that fence change the other: some of
+        them may have been written since it was asked for.
+        """
         found = asked.answer.result()
-        while not self._is_expected(found.fence):
+        while not self._is_expected(found.fence, asked.since):
             found = self._store.read_ledgers(self._partition, asked.keys)
-        return dict(zip(asked.keys.tolist(), found.entries, strict=True))
+        fence = self._fence_of(found.fence)
+        nonces = [asked.since.nonce, *(record.nonce for record in asked.behind)]
+        if fence.nonce not in nonces:
+            return None
+        ledgers = dict(zip(asked.keys.tolist(), found.entries, strict=True))
+        for record in asked.behind[nonces.index(fence.nonce) :]:
+            change_ledgers(ledgers, record)
+        return ledgers
 
     def _is_expected(self, packed: bytes, since: Fence | None = None) -> bool:
         """True if what was read with this fence is of the highest one flushed, or one since; else all is flushed."""

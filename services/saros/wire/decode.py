@@ -252,12 +252,13 @@ class Decoder:
     def __init__(self, key: U64, partitions: int = 0) -> None:
         """`partitions` 0: nobody asks whether an event stands where it belongs."""
         self._key, self.partitions = key, partitions
-        self._out = Decoded.empty(1024, 4096)
+        self._out, self._other = Decoded.empty(1024, 4096), Decoded.empty(1024, 4096)
+        self._nothing = Decoded.empty(0, 0).filled()
 
     def decode(self, buffer: U8, bounds: I64, partition: I32) -> Decoded:
         """Decode the messages buffer[bounds[i]:bounds[i + 1]], which came from these partitions.
 
-        The answer is valid until the next call.
+        The answer is valid until the call after the next one that has a message.
         """
         buffer = np.require(buffer, np.uint8, ["C", "W"])  # a read-only one would be compiled for anew
         if len(bounds) < 1 or bounds[0] < 0 or bounds[-1] > len(buffer) or (np.diff(bounds) < 0).any():
@@ -266,6 +267,9 @@ class Decoder:
             raise ValueError(f"a buffer of {len(buffer)} bytes is too large: poll fewer messages")
         if len(partition) != len(bounds) - 1:
             raise ValueError("each message needs its partition")
+        if len(bounds) == 1:
+            return self._nothing
+        self._out, self._other = self._other, self._out
         self._out.used[:] = 0
         self._out.start[0] = 0
         done = 0

@@ -140,10 +140,10 @@ LEDGER = (
     ),
     Rule(
         "take-back",
-        "A micro-batch in which a user passes B or is erased is computed with no record of the partition in flight "
-        "and everything flushed. It carries the ledger negated, adds none of the user's blocks up to that event, and "
-        "clears the ledger.",
-        "does not wait, nor flush",
+        "A micro-batch in which a user passes B or is erased carries its ledger negated, as the record before it left "
+        "it: what the store has under a fence, and on it what every record behind that fence changed, in flight or "
+        "not. It adds none of the user's blocks up to that event, and clears the ledger.",
+        "takes what the store has",
     ),
     Rule(
         "fenced ledger",

@@ -10,8 +10,7 @@ RELEASE = (
     ),
     Rule(
         "waiting cached",
-        "They are cached with their user, those of records in flight included, and a release takes them from there: "
-        "unlike a take-back it need not wait for anything.",
+        "They are cached with their user, those of records in flight included, and a release takes them from there.",
         "read from the store for each batch",
     ),
     Rule(

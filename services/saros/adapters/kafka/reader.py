@@ -8,7 +8,7 @@ error came with it.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -21,6 +21,7 @@ from saros.errors import BrokerError, SarosError
 Place = tuple[int, int]  # partition, offset
 
 _AGAIN_S = 0.05
+_T = TypeVar("_T")
 
 
 class Polled(NamedTuple):
@@ -190,23 +191,27 @@ class Reader:
 
     def watermarks(self, topic: str, partition: int, timeout_s: float = 10.0) -> tuple[int, int]:
         """Return the first offset that is still there, and the one behind the last."""
+        place = TopicPartition(topic, partition)
+        low, high = self._look(place, timeout_s, lambda: self._looks.get_watermark_offsets(place, timeout=timeout_s))
+        return int(low), int(high)
+
+    def _look(self, place: TopicPartition, timeout_s: float, look: Callable[[], _T]) -> _T:
+        """Return what `look` finds; for a moment a partition may have no leader, or another one than we know."""
         until = time.monotonic() + timeout_s
         while True:
             try:
-                low, high = self._looks.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
-                return int(low), int(high)
+                return look()
             except KafkaException as error:
-                # A topic that was just made has no leader for a moment.
-                if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > until:
-                    raise BrokerError(f"{topic}/{partition} cannot be looked at: {text_of(error.args[0])}") from error
+                if error.args[0].code() not in _LEADERLESS or time.monotonic() > until:
+                    raise BrokerError(
+                        f"{place.topic}/{place.partition} cannot be looked at: {text_of(error.args[0])}"
+                    ) from error
                 time.sleep(_AGAIN_S)
 
     def first_since(self, topic: str, partition: int, time_ms: int, timeout_s: float = 10.0) -> int:
         """Return the offset of the first message since a time; where there is none, the one behind the last."""
-        try:
-            (found,) = self._looks.offsets_for_times([TopicPartition(topic, partition, time_ms)], timeout=timeout_s)
-        except KafkaException as error:
-            raise BrokerError(f"{topic}/{partition} cannot be looked at: {text_of(error.args[0])}") from error
+        place = TopicPartition(topic, partition, time_ms)
+        (found,) = self._look(place, timeout_s, lambda: self._looks.offsets_for_times([place], timeout=timeout_s))
         return int(found.offset) if found.offset >= 0 else self.watermarks(topic, partition)[1]
 
     def pause(self, topic: str, partitions: Sequence[int]) -> None:
@@ -237,6 +242,13 @@ def _log_times(messages: Sequence[Any]) -> I64:
     return np.array([time_ms for _, time_ms in map(Message.timestamp, messages)], np.int64)
 
 
+# A topic that was just made, or a broker that was restarted.
+_LEADERLESS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT)
 
 

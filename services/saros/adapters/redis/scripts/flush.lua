@@ -18,87 +18,89 @@
 local FENCE = 32
 local HEADER = {13, 17, 13, 9, 9, 13} -- bytes of each operation before its value: code 1, user 8, number 4, length 4
 local expected, head, ttl, users, ledgers, seen, blob = unpack(ARGV)
-local byte, sub, number = string.byte, string.sub, struct.unpack
-
--- Of the operation at `at`: its code, where its value begins, where the next operation does. Nothing if there is none.
-local function look(at)
-  local code = byte(blob, at)
-  local header = HEADER[code]
-  if not header or at + header - 1 > #blob then return nil end
-  local value = at + header
-  local length = (code < 3 or code == 6) and number('<I4', blob, value - 4) or 0
-  if value + length - 1 > #blob or code == 6 and length == 0 then return nil end
-  return code, value, value + length
-end
+local byte, sub, number, call, size = string.byte, string.sub, struct.unpack, redis.call, #blob
 
 if #expected ~= 0 and #expected ~= FENCE or #head < FENCE then return redis.error_reply('ERR a fence has 32 bytes') end
 if not string.match(ttl, '^%d%d?%d?%d?%d?%d?%d?%d?%d?$') then return redis.error_reply('ERR no number of seconds') end
 
-local found = redis.call('GETRANGE', KEYS[1], 0, FENCE - 1)
+local found = call('GETRANGE', KEYS[1], 0, FENCE - 1)
 if found ~= expected then return found end
 
+-- Where the operations end, each of them whole; anything else is refused before the first write.
 local at = 1
-while at <= #blob do
-  local code, _, after = look(at)
-  if not code then return redis.error_reply('ERR malformed operation at byte ' .. at - 1) end
+while at <= size do
+  local code = byte(blob, at)
+  local header = HEADER[code]
+  local after = header and at + header
+  if after and after - 1 <= size and (code < 3 or code == 6) then
+    local length = number('<I4', blob, after - 4)
+    after = (code ~= 6 or length > 0) and after + length
+  end
+  if not after or after - 1 > size then return redis.error_reply('ERR malformed operation at byte ' .. at - 1) end
   at = after
 end
 
 -- Writes nothing, but is refused where writes are (memory full, disk full): then it ends here, not half-way.
-redis.call('SETRANGE', KEYS[1], 0, '')
+call('SETRANGE', KEYS[1], 0, '')
 
 -- A ledger lives as long as its user. Operations of a user mostly stand together, and a call costs more than what it
 -- does: entries are put by one, and the time to live is set once.
 local CHUNK = 2000 -- arguments of one HSET; Lua cannot unpack more than some 8000
 local forever = tonumber(ttl) == 0
-local ledger, entries, count, renewed = nil, {}, 0, false
+local user, ledger, entries, count, renewed = nil, nil, {}, 0, false
 local function enter()
-  if count > 0 then redis.call('HSET', ledger, unpack(entries, 1, count)) end
+  if count > 0 then call('HSET', ledger, unpack(entries, 1, count)) end
   count = 0
 end
 local function leave()
   enter()
-  if renewed and forever then redis.call('PERSIST', ledger) elseif renewed then redis.call('EXPIRE', ledger, ttl) end
+  if renewed and forever then call('PERSIST', ledger) elseif renewed then call('EXPIRE', ledger, ttl) end
   renewed = false
 end
 
 local function set(key, value)
-  if forever then redis.call('SET', key, value) else redis.call('SET', key, value, 'EX', ttl) end
+  if forever then call('SET', key, value) else call('SET', key, value, 'EX', ttl) end
   renewed = renewed or (byte(value) or 0) % 4 >= 2 -- it has a ledger
 end
 
 at = 1
-while at <= #blob do
-  local code, value, after = look(at)
-  local user = sub(blob, at + 1, at + 8)
-  if ledger ~= ledgers .. user then
+while at <= size do
+  local code, whose = byte(blob, at), sub(blob, at + 1, at + 8)
+  if whose ~= user then
     leave()
-    ledger = ledgers .. user
+    user, ledger = whose, ledgers .. whose
   end
   if code == 2 then
-    entries[count + 1], entries[count + 2] = sub(blob, at + 9, at + 12), sub(blob, value, after - 1)
-    count, renewed = count + 2, true
+    local after = at + 17 + number('<I4', blob, at + 13)
+    entries[count + 1], entries[count + 2] = sub(blob, at + 9, at + 12), sub(blob, at + 17, after - 1)
+    count, renewed, at = count + 2, true, after
     if count == CHUNK then enter() end
   else
     enter()
     if code == 1 then
-      set(users .. user, sub(blob, value, after - 1))
-    elseif code == 3 then
-      redis.call('HDEL', ledger, sub(blob, at + 9, at + 12))
-    elseif code == 4 then
-      redis.call('UNLINK', ledger)
+      local after = at + 13 + number('<I4', blob, at + 9)
+      set(users .. user, sub(blob, at + 13, after - 1))
+      at = after
     elseif code == 6 then
-      local before, row = redis.call('GET', users .. user), '\0\0'
+      local after = at + 13 + number('<I4', blob, at + 9)
+      local before, row = call('GET', users .. user), '\0\0'
       if before and #before > 2 then row = sub(before, 2, 3 + number('<I2', before, 2)) end
-      set(users .. user, sub(blob, value, value) .. row .. sub(blob, value + 1, after - 1))
+      set(users .. user, sub(blob, at + 13, at + 13) .. row .. sub(blob, at + 14, after - 1))
+      at = after
     else
-      redis.call('UNLINK', users .. user, ledger, seen .. user)
+      if code == 3 then
+        call('HDEL', ledger, sub(blob, at + 9, at + 12))
+      elseif code == 4 then
+        call('UNLINK', ledger)
+      else
+        call('UNLINK', users .. user, ledger, seen .. user)
+      end
+      at = at + HEADER[code]
     end
   end
-  at = after
 end
 leave()
 
 -- Last: what was written before it, and is written again, ends the same.
-redis.call('SET', KEYS[1], head)
+call('SET', KEYS[1], head)
 return false
