@@ -11,11 +11,8 @@ from pathlib import Path
 import pytest
 
 from saros.api.keys import entry_of, new_key
-from tests.api.conftest import live, served_from, trained
 from tests.api.test_end_to_end import started
 from tests.trainer.runs import Model
-
-__all__ = ["live", "served_from", "trained"]
 
 HERE = Path(__file__).parent
 # Small, so that what is just beyond is made as well; but for headers, which are refused before there is a request.

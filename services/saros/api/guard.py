@@ -88,8 +88,8 @@ class Guard:
                 # All of it and not its times: it is small, and times miss a change within one tick of the clock.
                 raw = await asyncio.to_thread(_bytes_of, file)
                 ring = self._ring if raw == self._raw else self._ring_of(raw)
-            except InputError as error:
-                self._complain(str(error))
+            except Exception as error:  # whatever it is: a watch that ended would keep old keys for good, unnoticed
+                self._complain(str(error) or type(error).__name__)
                 continue
             if self._complaint:
                 self._complaint = ""
