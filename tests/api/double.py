@@ -8,13 +8,17 @@ from contextlib import contextmanager
 import httpx
 
 from saros.adapters.kafka import Cluster, Sender
+from saros.adapters.person import Person
 from saros.api.access import AccessLog
 from saros.api.app import App
+from saros.api.gates import Gates
 from saros.api.guard import Guard
 from saros.api.limits import Limits
 from saros.api.plan import Answer, Wish
 from saros.api.server import Server, listening, new_server
 from saros.api.service import Service
+from saros.api.views import ItemView
+from saros.core.gate import GateRules
 from tests.trainer.runs import await_until
 
 TIME_MS = 1_700_000_000_250
@@ -35,6 +39,7 @@ class Double:
         self.go_on: asyncio.Event | None = None  # set: `recommend` waits for it
         self.entered = threading.Semaphore(0)
         self.fails: Exception | None = None
+        self.gate = Gates(partitions, GateRules())
 
     async def start(self) -> None:
         pass
@@ -62,6 +67,9 @@ class Double:
         if wish.token == "none":
             raise ValueError("'none' is no token")
         kept = [item for item in items if item not in wish.exclude][: wish.k]
+        notes: list[dict[str, object]] | None = None
+        if wish.extras is not None:
+            notes = [{"explored": False, "explain": {"rate": 0.5, "nearest_click": None}} for _ in kept]
         return Answer(
             [(item, 1.0 - k / 8) for k, item in enumerate(kept)],
             "model" if wish.user_id else "session" if wish.session else "popular",
@@ -69,6 +77,7 @@ class Double:
             TIME_MS,
             False,
             wish.wait_ms > 0 if wish.token else None,
+            notes,
         )
 
     def similar(self, item_id: str, k: int, exclude: Sequence[str], category: str) -> list[tuple[str, float]] | None:
@@ -78,6 +87,23 @@ class Double:
 
     def popular(self, k: int, category: str) -> list[tuple[str, float]]:
         return [(f"{category}{item}", 0.25) for item in ITEMS[:k]]
+
+    async def reach(self, token: str, wait_ms: int) -> bool | None:
+        if token == "none":
+            raise ValueError("'none' is no token")
+        return wait_ms > 0 if token else None
+
+    def item(self, item_id: str) -> ItemView | None:
+        return ItemView(item_id, ["c"], False, TIME_MS, {"a": "b"}, True, 3, 2, 1) if item_id in ITEMS else None
+
+    async def person(self, user_id: str, token: str, wait_ms: int) -> tuple[Person | None, bool | None]:
+        if self.fails is not None:
+            raise self.fails
+        reached = await self.reach(token, wait_ms)
+        return None if user_id == "nobody" else Person(2, 9, 8, "in_band", TIME_MS, 4, 7, 1, 5), reached
+
+    def gates(self) -> Gates:
+        return self.gate
 
     def stats(self) -> dict[str, object]:
         return {"items": len(ITEMS)}

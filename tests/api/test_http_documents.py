@@ -53,7 +53,10 @@ def test_every_route_is_documented_with_words_and_an_example(document: dict[str,
         ("POST", "/v1/events"), ("GET", "/v1/users/{user_id}/recommendations"), ("GET", "/v1/recommendations"),
         ("POST", "/v1/recommendations"), ("POST", "/v1/rank"), ("GET", "/v1/items/{item_id}/similar"),
         ("GET", "/v1/similar"), ("GET", "/v1/popular"), ("GET", "/v1/stats"), ("GET", "/livez"), ("GET", "/readyz"),
-        ("GET", "/metrics"),
+        ("GET", "/metrics"), ("POST", "/v1/items:batch"), ("GET", "/v1/gate"), ("PATCH", "/v1/gate"),
+        ("GET", "/v1/gate/simulate"),
+        *((method, f"/v1/items{form}") for method in ("GET", "PUT", "PATCH", "DELETE") for form in ("", "/{item_id}")),
+        *((method, f"/v1/users{form}") for method in ("GET", "DELETE") for form in ("", "/{user_id}")),
     }  # fmt: skip
     ids = [one["operationId"] for _, _, one in operations(document)]
     assert len(set(ids)) == len(ids)
@@ -64,15 +67,16 @@ def test_every_route_is_documented_with_words_and_an_example(document: dict[str,
         for parameter in one.get("parameters", ()):
             assert parameter["description"], (path, parameter)
             assert "example" in parameter, (path, parameter)
-        if path.startswith("/v1/") and path != "/v1/stats":
+        if path.startswith("/v1/"):
             (good,) = (answer for status, answer in one["responses"].items() if status < "300")
             assert "example" in good["content"]["application/json"], path
-        if method == "post":
+        if method in ("post", "put", "patch"):
             assert one["requestBody"]["required"], path
 
 
 def test_every_route_names_its_errors(document: dict[str, Any]) -> None:
     always, body, model = {"400", "431", "500"}, {"408", "413", "415", "422"}, {"422", "503"}
+    writes = always | {"202", "422", "429", "503"}
     expected = {
         ("post", "/v1/events"): always | body | {"202", "429", "503"},
         ("get", "/v1/users/{user_id}/recommendations"): always | model | {"200"},
@@ -86,7 +90,19 @@ def test_every_route_names_its_errors(document: dict[str, Any]) -> None:
         ("get", "/livez"): always | {"200"},
         ("get", "/readyz"): always | {"200", "503"},
         ("get", "/metrics"): always | {"200"},
+        ("post", "/v1/items:batch"): writes | body,
+        ("get", "/v1/gate"): always | model | {"200"},
+        ("patch", "/v1/gate"): writes | body | {"409"},
+        ("get", "/v1/gate/simulate"): always | model | {"200"},
     }
+    for form in ("", "/{item_id}"):
+        expected["get", f"/v1/items{form}"] = always | model | {"200", "404"}
+        expected["put", f"/v1/items{form}"] = writes | body
+        expected["patch", f"/v1/items{form}"] = writes | body | {"404"}
+        expected["delete", f"/v1/items{form}"] = writes
+    for form in ("", "/{user_id}"):
+        expected["get", f"/v1/users{form}"] = always | model | {"200", "404"}
+        expected["delete", f"/v1/users{form}"] = writes
     told = {(method, path): set(one["responses"]) for path, method, one in operations(document)}
     assert {route: statuses - {"401", "403"} for route, statuses in told.items()} == expected, "test_keys has those two"
     for path, _, one in operations(document):

@@ -62,7 +62,7 @@ def test_both_forms_ask_the_same_and_every_answer_has_its_own_id(api: Served) ->
     assert first["token_reached"] is True
     one, other = api.model.asked
     assert one == other
-    assert one[2:] == (7, ("a", "b&c"), False, "x y", "1:5", 9)
+    assert one[2:] == (7, ("a", "b&c"), False, "x y", "1:5", 9, None)
 
 
 def test_a_token_is_waited_for_unless_it_is_said_otherwise(api: Served) -> None:
@@ -237,8 +237,9 @@ def test_json_that_is_odd_is_the_caller_s_mistake(api: Served, content: bytes) -
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/v1", "/v1/users/a", "/v1/users//recommendations", "/v1/users/a/b/recommendations", "/v1/popular/",
-     "/v1/users/a/recommendations/", "/v1/items/similar", "/redoc", "/v1/%70opular", "/V1/popular"],
+    ["/", "/v1", "/v1/users/", "/v1/users//recommendations", "/v1/users/a/b/recommendations", "/v1/popular/",
+     "/v1/users/a/recommendations/", "/v1/items/a/b", "/v1/items/", "/v1/users/a/b", "/redoc", "/v1/%70opular",
+     "/V1/popular", "/v1/gate/"],
 )  # fmt: skip
 def test_paths_that_are_none_are_404(api: Served, path: str) -> None:
     check_problem(api.client.get(path), 404, "not-found")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saros.client import ApiError, BusyError, Event, NoAnswerError, Retries, ServerError
-from saros.client.calls import in_path, recommend
+from saros.client.calls import recommend
 from saros.client.events import BYTES_MAX, EVENTS_MAX, Line, _requests, line_of
 from saros.client.exchange import Reply, error_of
 
@@ -142,9 +142,7 @@ def test_kinds_of_errors() -> None:
     assert error_of(Reply(204, {}, b"")) is None
 
 
-def test_ids_in_paths_and_waits_for_tokens() -> None:
-    assert in_path("a/b c.é") == "a%2Fb%20c%2E%C3%A9"
-    assert in_path("..") == "%2E%2E"
+def test_it_has_time_to_wait_for_a_token() -> None:
     assert recommend("a").ask.extra_s == 0
     assert recommend("a", min_token="0:1").ask.extra_s == 1
     assert recommend("a", min_token="0:1", wait_ms=3000).ask.extra_s == 3

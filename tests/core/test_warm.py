@@ -13,7 +13,7 @@ SCRIPT = """
 import importlib, json, pathlib, sys
 import numpy as np
 import saros.core
-from saros.core import codec, codec_blocks, codec_items, codec_users, fold, popular, ranking, topk
+from saros.core import bounds, codec, codec_blocks, codec_items, codec_users, fold, popular, ranking, rerank, topk
 from saros.core.catalogue import Catalogue
 from saros.core.guest import Guest
 from saros.core.masks import Mask, any_of
@@ -56,6 +56,7 @@ for mode in MODES.values():
         fold.fold(items.arrays, batch.blocks.signed())
         state, starts = codec_users.pack_users(learner.users.arrays, users, learner.session_rules)
         learner.restore(users, state.tobytes(), starts, learner.users.arrays.rows[users])
+        bounds.dropped(learner.gate, learner.gate_rules, 20_002, 2, 5)
         added = np.flatnonzero(batch.blocks.sign > 0)[:1]
         blocks, offsets = codec_blocks.pack_blocks(batch.blocks, added)
         codec_blocks.unpack_ledger(learner.ledger, 0, blocks.tobytes(), offsets)
@@ -73,6 +74,11 @@ for mode in MODES.values():
             topk.top_k(catalogue, u, 5, within=[hidden], without=[any_of([hidden])], exclude=[1])
             topk.similar(catalogue, int(some[-1]), 5, exclude=some[:1])
             topk.scores_of(catalogue, u, some[:4])
+            units = rerank.units_of(catalogue, some[:9])
+            rerank.diversify(units, topk.scores_of(catalogue, u, some[:9]), 0.5, 3)
+            rerank.nearest(units, units[:2])
+            rerank.parts_of(catalogue, u, some[:9])
+            rerank.mix(some[:5], rerank.draw(catalogue, catalogue.arrays.known, 3, 2**64 - 1), 0.5, 2**64 - 1, 5)
             rates = popular.positive_rates(catalogue, 20_002, 1.0, 2)
             popular.popular(catalogue, rates, 5, without=[hidden])
 ranking.rank(rng.random(9).astype(np.float32), rng.random(9) < 0.5, np.array([0, 4, 9]))

@@ -200,6 +200,8 @@ class Wire:
             return "bad_item"
         if not all(1 <= size <= 64 for size in sizes) or not 0 <= item.expires_at_ms <= TIME_MAX_MS:
             return "bad_item"
+        if item.changes > 15 or (item.changes and item.deleted):
+            return "bad_item"
         home = (murmur2(item.item_id.encode()) & 0x7FFFFFFF) % (self.partitions or 1)
         return "misrouted" if self.partitions and home != partition else ""
 

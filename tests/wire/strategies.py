@@ -47,7 +47,7 @@ def items() -> st.SearchStrategy[Event]:
     properties = st.dictionaries(st.text(max_size=3), st.sampled_from(["", "x", "y" * 4090]), max_size=2)
     upserts = st.builds(
         ItemUpsert, item_id=_ANY_ID, categories=categories | many, hidden=st.booleans(), expires_at_ms=_TIMES,
-        properties=properties, deleted=st.booleans(),
+        properties=properties, deleted=st.booleans(), changes=st.sampled_from([0, 0, 0, 1, 6, 15, 16, 2**32 - 1]),
     )  # fmt: skip
     return upserts.map(lambda item: Event(item_upsert=item))
 

@@ -84,7 +84,10 @@ def ranked(world: World, wish: Wish, person: Person, candidates: Sequence[str]) 
         scores[inside] = topk.scores_of(shelf.catalogue, row, slots[inside])
     unwanted = set(wish.exclude)
     unknown = np.array(
-        [slot < 0 and not wish.category and each not in unwanted for slot, each in zip(slots, ids, strict=True)],
+        [
+            slot < 0 and not wish.category and each not in unwanted and not shelf.is_withheld(key)
+            for slot, each, key in zip(slots.tolist(), ids, keys.tolist(), strict=True)
+        ],
         np.bool_,
     )
     kept = np.flatnonzero(inside | unknown)

@@ -12,13 +12,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from saros.api import openapi, scopes
 from saros.api.access import AccessLog
+from saros.api.aliases import ALIASES, Aliased
 from saros.api.door import Door
+from saros.api.gate_routes import gate_routers
 from saros.api.guard import Guard
 from saros.api.hot import HotRoutes
+from saros.api.item_routes import items_routers
 from saros.api.metrics import Requests
 from saros.api.problems import INTERNAL, ProblemError, answer_error, response_of, validation_problem
 from saros.api.routes import body_router, events_router, plain_router
 from saros.api.service import Service
+from saros.api.user_routes import users_router
 
 
 class App(FastAPI):
@@ -53,7 +57,10 @@ class App(FastAPI):
             },
         )
         self.state.limits = service.limits
-        self._routers = (events_router(service), body_router(service), plain_router(service, self._requests))
+        self._routers = (
+            events_router(service), body_router(service), plain_router(service, self._requests),
+            *items_routers(service), users_router(service), *gate_routers(service),
+        )  # fmt: skip
         for router in self._routers:
             self.include_router(router)
         self._hot = HotRoutes(service).all
@@ -68,17 +75,21 @@ class App(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the framework's stack with the door before it: the hot routes need nothing of the stack."""
-        stack = super().build_middleware_stack()
+        stack = Aliased(super().build_middleware_stack())
         limit = self._service.limits.concurrency_max
         return Door(stack, self._hot, self.needs, limit, self._requests, self._guard, self._access)
 
     @property
     def needs(self) -> dict[tuple[str, str], int]:
         """Return what each route asks for, by method and path."""
-        found = {("GET", route.template): self._guard.need("GET", route.template) for route in self._hot}
+        hot = [route.template for route in self._hot if route.endpoint is not None]
+        found = {("GET", template): self._guard.need("GET", template) for template in hot}
         for route in (route for router in self._routers for route in router.routes):
             assert isinstance(route, APIRoute), route
             found |= {(method, route.path): self._guard.need(method, route.path) for method in route.methods or ()}
+        for alias in ALIASES:
+            methods = [method for method, path in found if path == alias.path]
+            found |= {(method, alias.template): self._guard.need(method, alias.template) for method in methods}
         return found
 
     def openapi(self) -> dict[str, Any]:

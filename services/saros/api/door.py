@@ -38,11 +38,11 @@ class Door:
         self._guard, self._access = guard, access
         self._busy = 0
         self._exact: dict[bytes, tuple[str, Endpoint | None]] = {path.encode(): (path, None) for _, path in needs}
-        self._exact |= {route.head: (route.template, route.endpoint) for route in hot if not route.tail}
+        self._exact |= {route.head: (route.template, route.endpoint) for route in hot if not route.spans}
         self._needs: dict[str, dict[str, int]] = {}
         for (method, path), need in sorted(needs.items()):
             self._needs.setdefault(path, {})[method] = need
-        self._spans = [route for route in hot if route.tail]
+        self._spans = [route for route in hot if route.spans]
         BUSY.set_function(lambda: self._busy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +83,7 @@ class Door:
         """Return the route's template, its endpoint if it is a hot one, and the id in the path."""
         for route in self._spans:
             if path.startswith(route.head) and path.endswith(route.tail):
-                raw = path[len(route.head) : -len(route.tail)]
+                raw = path[len(route.head) : len(path) - len(route.tail)]
                 # A bare "/" belongs to a longer path, and nothing between is no id.
                 if raw and b"/" not in raw:
                     return route.template, route.endpoint, raw

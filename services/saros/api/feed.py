@@ -182,7 +182,7 @@ class Feed:
         replica, head = world.replica, store.read_head(partition)
         start, what = replica.genesis.start(partition), f"partition {partition} of the store"
         (fence,) = replica.genesis.found(head[:FENCE_BYTES], [start], what)
-        world.begin(partition, fence, pb.Partition.FromString(head[FENCE_BYTES:]).state)
+        world.begin(partition, fence, pb.Partition.FromString(head[FENCE_BYTES:]))
         # Items may stand further than users do: what lies between is not read again from the log.
         behind = replica.fences[partition]
         if fence.offset < behind.offset:
@@ -190,6 +190,7 @@ class Feed:
             for at, record in redo.accepted(partition, fence, behind.offset + 1):
                 for _ in world.people.absorb(partition, at.offset, record):
                     pass
+                world.gates.note(partition, record.partition)
         last = redo.record_at(partition, behind.offset) if behind.offset >= 0 else None
         world.newest_ms = max(world.newest_ms, last.stats.newest_ms if last is not None else 0)
 

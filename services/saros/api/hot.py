@@ -8,10 +8,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from saros.api.aliases import ALIASES
 from saros.api.limits import WAIT_MS
 from saros.api.plan import Wish
-from saros.api.problems import UNKNOWN_ITEM, ProblemError, invalid
-from saros.api.queries import decoded, read_query, tables_of, text_of
+from saros.api.problems import UNKNOWN_ITEM, ProblemError, bad_token
+from saros.api.queries import EXTRAS, decoded, extras_of, read_query, tables_of, text_of
 from saros.api.replies import answer_object, items_of, to_json
 from saros.api.service import Service
 from saros.wire.columns import ID_MAX
@@ -21,12 +22,20 @@ Endpoint = Callable[[bytes, bytes], Awaitable[bytes]]
 
 
 class HotRoute(NamedTuple):
-    """A route that is served here: `head` + the id + `tail`, or `head` alone where there is no tail."""
+    """A route that is found by its raw path: `head` + the id + `tail`, or `head` alone.
+
+    One without an endpoint is left to the framework, in its other form (`saros.api.aliases`).
+    """
 
     template: str
     head: bytes
     tail: bytes
-    endpoint: Endpoint
+    endpoint: Endpoint | None
+
+    @property
+    def spans(self) -> bool:
+        """True if there is an id in the path."""
+        return bool(self.tail) or self.endpoint is None
 
 
 class HotRoutes:
@@ -42,6 +51,7 @@ class HotRoutes:
             HotRoute("/v1/recommendations", b"/v1/recommendations", b"", self.recommend),
             HotRoute("/v1/similar", b"/v1/similar", b"", self.similar),
             HotRoute("/v1/popular", b"/v1/popular", b"", self.popular),
+            *(HotRoute(alias.template, alias.head, b"", None) for alias in ALIASES),
         )
 
     async def recommend(self, raw: bytes, query: bytes) -> bytes:
@@ -64,12 +74,16 @@ class HotRoutes:
             given.get("category", ""),
             token,
             given.get("wait_ms", self._wait_ms if token else 0),
+            None if EXTRAS.isdisjoint(given) else extras_of(given, "query", given.get("k", self._k)),
         )
         try:
             (answer,) = await self._service.model.recommend((wish,))
         except ValueError as error:
             raise bad_token(error, token, "query") from error
-        return to_json(answer_object(answer, given.get("scenario", ""), time.perf_counter() - start))
+        took_s, scenario = time.perf_counter() - start, given.get("scenario", "")
+        if wish.extras is None:
+            return to_json(answer_object(answer, scenario, took_s))
+        return to_json(answer_object(answer, scenario, took_s, wish.extras.own_id))
 
     async def similar(self, raw: bytes, query: bytes) -> bytes:
         """Return the items nearest to one."""
@@ -97,8 +111,3 @@ class HotRoutes:
         found = self._service.model.popular(given.get("k", self._k), given.get("category", ""))
         took_ms = round(1000 * (time.perf_counter() - start), 3)
         return to_json({"items": items_of(found), "took_ms": took_ms})
-
-
-def bad_token(error: ValueError, token: str, where: str) -> Exception:
-    """Return what a ValueError of the model means: with a token that it is none; else it is a defect."""
-    return invalid(where, "min_token", str(error)) if token else error

@@ -161,6 +161,11 @@ class Ingest:
         ACCEPTED.inc(len(good))
         return Receipt(len(good), rejected, token)
 
+    async def broadcast(self, event: Event, partitions: int) -> str:
+        """Send an event to every partition; return the token when Kafka has acknowledged all of them."""
+        value = event.SerializeToString()
+        return await self._send([_Parcel(partition, value, [partition]) for partition in range(partitions)], [])
+
     def _check(self, first: int, events: Sequence[object], good: list[_Good], rejected: list[Rejected]) -> None:
         """Sort a slice of the events into good and bad ones."""
         places, batches = [], []

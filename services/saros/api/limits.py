@@ -5,6 +5,8 @@ from typing import NamedTuple
 TOKEN_MAX = 32_768  # characters: a place in each of 1024 partitions
 K = 10  # items, where nobody says how many
 WAIT_MS = 1000  # where a token is given and no time
+EXTRAS_K_MAX = 200  # items of an answer with explore, diversity or explain: each costs more than a plain one
+SEED_MAX = 64  # bytes
 
 
 def text_schema(most: int, least: int = 1) -> dict[str, object]:

@@ -10,8 +10,9 @@ is back.
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from saros.api.people import NOBODY, Person
 from saros.api.world import World
 from saros.core.ids import hash_texts
 from saros.core.jit import U64
-from saros.errors import SarosError
+from saros.errors import SarosError, StoreError
 from saros.redo.fence import Fence
 from saros.telemetry import log
 from saros.wire.partitions import partitions_of
@@ -29,6 +30,7 @@ from saros.wire.partitions import partitions_of
 _FLIGHTS = 3  # reads under way, so that a slow one does not stop all others
 _TIMEOUT_S = 0.5  # an answer is served without the store after that
 _BEAT_S, _AWAY_S = 0.5, 0.2
+_Found = TypeVar("_Found")
 
 
 class Lookups:
@@ -134,12 +136,22 @@ class Lookups:
         self._note("")
         return found
 
-    def _ask(self, keys: dict[int, U64]) -> dict[int, Users]:
-        """Ask the store. A thread does it."""
+    async def ask(self, question: Callable[[Store], _Found]) -> _Found:
+        """Let a thread ask the store something else; SarosError where it does not answer."""
+        if self.away:
+            raise StoreError("the store does not answer")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: question(self._opened()))
+
+    def _opened(self) -> Store:
+        """Return the store. Threads call this."""
         with self._opening:
             if self._store is None:
                 self._store = Store(self._address, self._model, self._world.replica.genesis.shards)
-        return self._store.read_many(keys)
+        return self._store
+
+    def _ask(self, keys: dict[int, U64]) -> dict[int, Users]:
+        """Ask the store. A thread does it."""
+        return self._opened().read_many(keys)
 
     def _fence(self, partition: int, packed: bytes) -> Fence:
         genesis = self._world.replica.genesis

@@ -11,8 +11,10 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from saros.api import answers
+from saros.adapters.person import Person as StoredPerson
+from saros.api import answers, extras, views
 from saros.api.feed import Feed
+from saros.api.gates import Gates
 from saros.api.lookups import Lookups
 from saros.api.observe import (
     API_ANSWERS,
@@ -27,7 +29,7 @@ from saros.api.observe import (
 from saros.api.people import NOBODY, Person
 from saros.api.plan import Answer, ApiPlan, Wish, read_token
 from saros.api.world import Read, World
-from saros.errors import SarosError
+from saros.errors import SarosError, StoreError
 from saros.telemetry import log
 
 __all__ = ["Answer", "ApiPlan", "Model", "Wish"]
@@ -207,8 +209,12 @@ class Model:
         for wish, person, each in zip(wishes, people, reached, strict=True):
             if found and time.perf_counter() - begun_s > _SLICE_S:
                 begun_s = await _give_way(begun_s)
-            items, source = answers.best(world, wish, person)
-            found.append(self._answer(world, wish, person, items, source, each))
+            if wish.extras is None:
+                items, source = answers.best(world, wish, person)
+                found.append(self._answer(world, wish, person, items, source, each))
+            else:
+                items, source, notes = extras.refined(world, wish, wish.extras, person)
+                found.append(self._answer(world, wish, person, items, source, each)._replace(notes=notes))
         return found
 
     async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
@@ -230,6 +236,32 @@ class Model:
         """Return the items of the highest positive rate of late."""
         return answers.popular(self._world, k, category) if self._world is not None else []
 
+    async def reach(self, token: str, wait_ms: int) -> bool | None:
+        """Wait until the log is folded as far as a token says; ValueError for a token that is none."""
+        return await self._reach(Wish(token=token, wait_ms=wait_ms), time.monotonic())
+
+    def item(self, item_id: str) -> views.ItemView | None:
+        """Return an item as it is now; None: it is not known, or was deleted."""
+        return views.item_of(self._world, item_id) if self._world is not None else None
+
+    async def person(self, user_id: str, token: str, wait_ms: int) -> tuple[StoredPerson | None, bool | None]:
+        """Return what the store knows of a user; SarosError where it does not answer."""
+        asked_s = time.monotonic()
+        reached, world = await self.reach(token, wait_ms), self._world
+        lookups = self._lookups.get(world) if world is not None else None
+        if world is None or lookups is None:
+            raise StoreError("the store was not read yet")
+        places = read_token(token, self.partitions) if token else []
+        found, there = await views.person_of(
+            lookups, world, self._plan.gate, user_id, places, asked_s + wait_ms / 1000
+        )  # fmt: skip
+        return found, reached and there
+
+    def gates(self) -> Gates:
+        """Return the gate as the log has it."""
+        assert self._world is not None, "it was ready"
+        return self._world.gates
+
     def stats(self) -> dict[str, object]:
         """Return how it stands, in numbers."""
         world = self._world
@@ -249,6 +281,7 @@ class Model:
             "lag_messages": world.lag_messages(),
             "lag_s": world.lag_s(),
             "stale": self._is_behind(world) or self._is_away(world),
+            "gate_revision": world.gates.highest.revision,
             "users_in_memory": world.people.size,
             "catalogue_bytes": world.shelf.nbytes,
             "users_bytes": world.people.nbytes,

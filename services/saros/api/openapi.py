@@ -14,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 import saros
 from saros.api import problems as p
+from saros.api.aliases import ALIASES, Alias
 from saros.api.event_document import EVENTS_BODY
 from saros.api.limits import Limits
 from saros.api.queries import Parameter, Table, tables_of
@@ -21,7 +22,8 @@ from saros.api.schemas import Popular, ProblemBody, Recommendations, Similar, li
 
 _REF = "#/components/schemas/"
 _ALWAYS = (p.BAD_REQUEST, p.HEAD_TOO_LARGE, p.INTERNAL)
-_BODY = (p.TIMEOUT, p.TOO_LARGE, p.MEDIA, p.INVALID)
+BODY = (p.TIMEOUT, p.TOO_LARGE, p.MEDIA, p.INVALID)
+_ENCODED = ' Percent-encoded: a "/" in it is %2F.'
 _DESCRIPTION = """Events in, recommendations out; what is clicked changes what is recommended a moment later.
 
 Errors are `application/problem+json` (RFC 9457); their `type` never changes. Where it makes sense to try again, the
@@ -34,12 +36,12 @@ def _errors(*kinds: p.Kind) -> dict[int | str, dict[str, Any]]:
     return p.as_responses((*kinds, *_ALWAYS), ProblemBody.__name__)
 
 
-def _route(tag: str, summary: str, description: str, *kinds: p.Kind, **more: Any) -> dict[str, Any]:
+def route(tag: str, summary: str, description: str, *kinds: p.Kind, **more: Any) -> dict[str, Any]:
     """Return what the framework is told of a route."""
     return {"tags": [tag], "summary": summary, "description": description, "responses": _errors(*kinds), **more}
 
 
-def _example(status: str, value: object, media: str = "application/json") -> dict[str, Any]:
+def example(status: str, value: object, media: str = "application/json") -> dict[str, Any]:
     return {"responses": {status: {"content": {media: {"example": value}}}}}
 
 
@@ -49,35 +51,43 @@ _ANSWER = {
     "model_time": "2026-01-31T12:00:00.250Z", "stale": False, "took_ms": 0.31,
 }  # fmt: skip
 
-EVENTS = _route(
+EVENTS = route(
     "events", "Send events",
     "Returns when Kafka has acknowledged all good ones. Bad ones are refused one by one, with the reason; where all "
     "are bad it is 422. An event that is sent again needs the same `event_id`, or it counts twice.",
-    *_BODY, p.QUEUE_FULL, p.OVERLOADED, p.NOT_READY, p.KAFKA_AWAY,
-    openapi_extra={"requestBody": EVENTS_BODY, **_example("202", {
+    *BODY, p.QUEUE_FULL, p.OVERLOADED, p.NOT_READY, p.KAFKA_AWAY,
+    openapi_extra={"requestBody": EVENTS_BODY, **example("202", {
         "accepted": 2, "rejected": [{"index": 1, "reason": "id_missing", "detail": "no user"}], "token": "2:1041",
     })},
 )  # fmt: skip
-RECOMMEND_POST = _route(
+RECOMMEND_POST = route(
     "recommendations", "Recommend to one user, to many, or to a guest",
     "For long lists of items to leave out, for many users in one call, and for guests. Exactly one of `user_id`, "
     "`users` and `session` is needed.",
-    *_BODY, p.OVERLOADED, p.NOT_READY, openapi_extra=_example("200", _ANSWER),
+    *BODY, p.OVERLOADED, p.NOT_READY, openapi_extra=example("200", _ANSWER),
 )  # fmt: skip
-RANK = _route(
+RANK = route(
     "recommendations", "Rank candidates",
     "Ranks the items you give, for a user or a guest. Items that may not be recommended are left out of the answer; "
     "one that the model does not know stands among the others as a new item does.",
-    *_BODY, p.OVERLOADED, p.NOT_READY, openapi_extra=_example("200", _ANSWER),
+    *BODY, p.OVERLOADED, p.NOT_READY, openapi_extra=example("200", _ANSWER),
 )  # fmt: skip
-STATS = _route("service", "How the model stands", "Numbers about the model in this process.", p.OVERLOADED)
-LIVE = _route("service", "Is the process alive", "200 as long as it answers at all.")
-READY = _route("service", "Is it ready", "200, or 503 with the reasons: the model is loaded and not behind.",
+STATS = route(
+    "service", "How the model stands", "Numbers about the model in this process.", p.OVERLOADED,
+    openapi_extra=example("200", {
+        "model": "saros", "ready": True, "log_id": "4f1d2c0b9a8e7d65", "partitions": 3, "shards": 16, "dim": 64,
+        "items": 3706, "p0": 0.21, "model_time_ms": 1769860800250, "next": [1041, 998, 1044], "lag_messages": 0,
+        "lag_s": 0.0, "stale": False, "gate_revision": 5, "users_in_memory": 812, "catalogue_bytes": 2097152,
+        "users_bytes": 1048576,
+    }),
+)  # fmt: skip
+LIVE = route("service", "Is the process alive", "200 as long as it answers at all.")
+READY = route("service", "Is it ready", "200, or 503 with the reasons: the model is loaded and not behind.",
                p.NOT_READY)  # fmt: skip
-METRICS = _route("service", "Metrics for Prometheus", "All metrics have the prefix `saros_`.")
+METRICS = route("service", "Metrics for Prometheus", "All metrics have the prefix `saros_`.")
 
 
-def _parameter(parameter: Parameter, where: str) -> dict[str, Any]:
+def parameter_of(parameter: Parameter, where: str) -> dict[str, Any]:
     schema = dict(parameter.schema)
     if parameter.default is not None and parameter.default != "" and not parameter.many:
         schema["default"] = parameter.default
@@ -100,7 +110,7 @@ def _get(
     return {
         "get": {
             "tags": [tag], "summary": summary, "description": description, "operationId": name,
-            "parameters": [*(_parameter(one, "path") for one in path), *(_parameter(one, "query") for one in
+            "parameters": [*(parameter_of(one, "path") for one in path), *(parameter_of(one, "query") for one in
                                                                          table.values())],
             "responses": {str(status): response for status, response in {**found, **errors}.items()},
         }
@@ -111,13 +121,12 @@ def hot_paths(limits: Limits) -> dict[str, dict[str, Any]]:
     """Return the hot routes as the document has them."""
     tables = tables_of(limits)
     user, item = tables.recommend_query["user_id"], tables.similar_query["item_id"]
-    encoded = ' Percent-encoded: a "/" in it is %2F.'
     in_query = "For ids with any characters: the id stands in the query."
     similar = {"item_id": "alien", "items": _ITEMS, "took_ms": 0.12}
     return {
         "/v1/users/{user_id}/recommendations": _get(
             "recommendations", "Recommend to a user", "What the user would like best, by the model as it is now.",
-            "recommend", [user._replace(says=user.says + encoded)], tables.recommend, Recommendations, _ANSWER,
+            "recommend", [user._replace(says=user.says + _ENCODED)], tables.recommend, Recommendations, _ANSWER,
         ),
         "/v1/recommendations": _get(
             "recommendations", "Recommend to a user, named in the query", in_query,
@@ -125,7 +134,7 @@ def hot_paths(limits: Limits) -> dict[str, dict[str, Any]]:
         ),
         "/v1/items/{item_id}/similar": _get(
             "items", "Items near to one", "The items whose rows point the same way.",
-            "similar", [item._replace(says=item.says + encoded)], tables.similar, Similar, similar, p.UNKNOWN_ITEM,
+            "similar", [item._replace(says=item.says + _ENCODED)], tables.similar, Similar, similar, p.UNKNOWN_ITEM,
         ),
         "/v1/similar": _get(
             "items", "Items near to one, named in the query", in_query,
@@ -138,12 +147,23 @@ def hot_paths(limits: Limits) -> dict[str, dict[str, Any]]:
     }  # fmt: skip
 
 
+def _by_path(operation: dict[str, Any], alias: Alias) -> dict[str, Any]:
+    """Return the operation of a route in its other form, with the id in the path."""
+    parameters = [
+        {**one, "in": "path", "description": one["description"] + _ENCODED} if one["name"] == alias.name else one
+        for one in operation["parameters"]
+    ]
+    return {**operation, "operationId": operation["operationId"] + "_by_path", "parameters": parameters}
+
+
 def document(app: FastAPI, limits: Limits) -> dict[str, Any]:
     """Return the whole document."""
     found = get_openapi(title="Saros", version=saros.__version__, description=_DESCRIPTION, routes=app.routes)
     paths, schemas = found["paths"], found["components"]["schemas"]
     for path, operations in hot_paths(limits).items():
         paths[path] = {**operations, **paths.get(path, {})}
+    for alias in ALIASES:
+        paths[alias.template] = {method: _by_path(one, alias) for method, one in paths[alias.path].items()}
     _, own = models_json_schema(
         [(model, "serialization") for model in (Popular, ProblemBody, Recommendations, Similar)],
         ref_template=_REF + "{model}",

@@ -23,6 +23,16 @@ class ApiPlan(NamedTuple):
     gate: GateRules
 
 
+class Extras(NamedTuple):
+    """What a wish may ask for beyond the best items: see `saros.api.extras`."""
+
+    own_id: str  # of the answer
+    seed: str  # what is drawn comes from it
+    explore: float = 0.0  # share of places that are given to uncertain items
+    diversity: float = 0.0  # how much nearness to items before counts against one
+    explain: bool = False
+
+
 class Wish(NamedTuple):
     """One request for recommendations."""
 
@@ -34,6 +44,7 @@ class Wish(NamedTuple):
     category: str = ""
     token: str = ""  # read-your-writes: "partition:offset,partition:offset"
     wait_ms: int = 0
+    extras: Extras | None = None
 
 
 class Answer(NamedTuple):
@@ -45,6 +56,7 @@ class Answer(NamedTuple):
     model_time_ms: int  # newest broker time folded
     stale: bool
     token_reached: bool | None  # None: no token was given
+    notes: list[dict[str, object]] | None = None  # what else there is to say of each item
 
 
 def read_token(token: str, partitions: int) -> list[tuple[int, int]]:

@@ -35,8 +35,10 @@ NO_KEY = Kind(401, "unauthorized", "No such key", "The header `X-API-Key` is mis
 NOT_YOURS = Kind(403, "forbidden", "Not with this key", "The key is known, and has not the scope that the route needs.")
 NOT_FOUND = Kind(404, "not-found", "No such route", "No route has this path. A / inside an id is written %2F.")
 UNKNOWN_ITEM = Kind(404, "unknown-item", "Unknown item", "The model does not know this item.")
+UNKNOWN_USER = Kind(404, "unknown-user", "Unknown user", "Nothing is known of this user.")
 NOT_ALLOWED = Kind(405, "method-not-allowed", "Method not allowed", "The route has other methods, named in `Allow`.")
 TIMEOUT = Kind(408, "timeout", "Body too slow", "The body did not come in within the time that is set.")
+CONFLICT = Kind(409, "conflict", "Changed meanwhile", "The gate is at another revision than the one that was named.")
 TOO_LARGE = Kind(413, "too-large", "Too large", "The body has more bytes, or holds more events, than are taken.")
 MEDIA = Kind(
     415, "unsupported-media-type", "Unsupported media type", "The body is of a type not taken here, or compressed."
@@ -48,10 +50,11 @@ INTERNAL = Kind(500, "internal", "Internal error", "A defect of the service; its
 OVERLOADED = Kind(503, "overloaded", "Overloaded", "As many requests are in work as there may be.", 1)
 NOT_READY = Kind(503, "not-ready", "Not ready", "There is no model yet, or it is still being loaded.", 5)
 KAFKA_AWAY = Kind(503, "kafka-away", "Events were not acknowledged", "Kafka did not acknowledge in time.", 2)
+STORE_AWAY = Kind(503, "store-away", "The store is away", "The store, where users are, does not answer.", 2)
 
 KINDS = (
-    BAD_REQUEST, NO_KEY, NOT_YOURS, NOT_FOUND, UNKNOWN_ITEM, NOT_ALLOWED, TIMEOUT, TOO_LARGE, MEDIA, INVALID,
-    QUEUE_FULL, HEAD_TOO_LARGE, INTERNAL, OVERLOADED, NOT_READY, KAFKA_AWAY,
+    BAD_REQUEST, NO_KEY, NOT_YOURS, NOT_FOUND, UNKNOWN_ITEM, UNKNOWN_USER, NOT_ALLOWED, TIMEOUT, CONFLICT, TOO_LARGE,
+    MEDIA, INVALID, QUEUE_FULL, HEAD_TOO_LARGE, INTERNAL, OVERLOADED, NOT_READY, KAFKA_AWAY, STORE_AWAY,
 )  # fmt: skip
 _BY_STATUS = {kind.status: kind for kind in (BAD_REQUEST, NOT_FOUND, NOT_ALLOWED, TOO_LARGE, MEDIA, INVALID)}
 
@@ -75,6 +78,11 @@ class ProblemError(HTTPException):
 def invalid(where: str, name: str, detail: str) -> ProblemError:
     """Return the error of one thing that is wrong: where it stands (path, query or body), its name, and what it is."""
     return invalid_all([{"in": where, "name": name, "detail": detail}])
+
+
+def bad_token(error: ValueError, token: str, where: str) -> Exception:
+    """Return what a ValueError of the model means: with a token that it is none; else it is a defect."""
+    return invalid(where, "min_token", str(error)) if token else error
 
 
 def invalid_all(errors: list[dict[str, str]]) -> ProblemError:

@@ -4,12 +4,15 @@ Invariants: a name that is not in the table, a name that is given twice (but for
 limits and bytes that are no UTF-8 are all refused, each with its name.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from saros.api.limits import TOKEN_MAX, TOKEN_SCHEMA, WAIT_MS, K, Limits, text_schema
+from saros.api.limits import EXTRAS_K_MAX, SEED_MAX, TOKEN_MAX, TOKEN_SCHEMA, WAIT_MS, K, Limits, text_schema
+from saros.api.plan import Extras
 from saros.api.problems import invalid
+from saros.api.replies import new_id
 from saros.wire.columns import ID_MAX, SCENARIO_MAX
 from saros.wire.rare import CATEGORY_MAX
 
@@ -28,6 +31,9 @@ class Parameter(NamedTuple):
 
 
 Table = dict[str, Parameter]
+EXTRAS = frozenset(("explore", "diversity", "explain"))  # whatever has none of them is answered the plain way
+_BOUND_MAX = 1_000_000  # of b and B
+_NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 
 
 def text_of(name: str, text: str, least: int, most: int, where: str = "query") -> str:
@@ -56,6 +62,13 @@ def _whole(least: int, most: int) -> Callable[[str, str], int]:
     return read
 
 
+def _share(name: str, text: str) -> float:
+    # Python itself would also take "nan", " 1", "1_0" and other scripts' digits.
+    if len(text) <= 32 and _NUMBER.fullmatch(text) and (number := float(text)) <= 1:
+        return number
+    raise invalid("query", name, "is not a number from 0 to 1, such as 0.25")
+
+
 def _flag(name: str, text: str) -> bool:
     if text not in ("true", "false"):
         raise invalid("query", name, "is neither true nor false")
@@ -78,6 +91,12 @@ class Tables(NamedTuple):
     similar: Table
     similar_query: Table
     popular: Table
+    item: Table  # these have their id in the query; in the path is another form of them
+    item_write: Table
+    user: Table
+    user_write: Table
+    gate: Table
+    simulate: Table
 
 
 def tables_of(limits: Limits) -> Tables:
@@ -96,6 +115,15 @@ def tables_of(limits: Limits) -> Tables:
     category = Parameter("category", _text(1, CATEGORY_MAX), "",
                          text_schema(CATEGORY_MAX),
                          "Only items of this category.", "horror")  # fmt: skip
+    share_schema: dict[str, object] = {"type": "number", "minimum": 0, "maximum": 1}
+    waiting = (
+        Parameter("min_token", _text(1, TOKEN_MAX), "", TOKEN_SCHEMA,
+                  "A token of an earlier answer: wait until the model has learned of what was written then.", "2:1041"),
+        Parameter("wait_ms", _whole(0, limits.wait_ms_max), None,
+                  {"type": "integer", "minimum": 0, "maximum": limits.wait_ms_max},
+                  f"How long to wait for the token, {min(WAIT_MS, limits.wait_ms_max)} unless it is given.", 250),
+    )  # fmt: skip
+    bound_schema: dict[str, object] = {"type": "integer", "minimum": 1, "maximum": _BOUND_MAX}
     recommend = (
         k,
         exclude,
@@ -103,11 +131,15 @@ def tables_of(limits: Limits) -> Tables:
         category,
         Parameter("scenario", _text(1, SCENARIO_MAX), "", text_schema(SCENARIO_MAX),
                   "Where it is asked, such as home or checkout; handed back.", "home"),
-        Parameter("min_token", _text(1, TOKEN_MAX), "", TOKEN_SCHEMA,
-                  "A token of `POST /v1/events`: wait until the model has learned from those events.", "2:1041"),
-        Parameter("wait_ms", _whole(0, limits.wait_ms_max), None,
-                  {"type": "integer", "minimum": 0, "maximum": limits.wait_ms_max},
-                  f"How long to wait for the token, {min(WAIT_MS, limits.wait_ms_max)} unless it is given.", 250),
+        *waiting,
+        Parameter("explore", _share, 0.0, share_schema,
+                  "The share of places that go to items of which little is known yet.", 0.1),
+        Parameter("diversity", _share, 0.0, share_schema,
+                  "How much it counts against an item that it is like those before it.", 0.3),
+        Parameter("explain", _flag, False, {"type": "boolean"}, "Say of each item what its score is made of.", True),
+        Parameter("seed", _text(1, SEED_MAX), "", text_schema(SEED_MAX),
+                  "What is drawn with `explore` comes from it; the `recommendation_id`, unless it is given.",
+                  "5f0c8a1e9d3b7c42-1a"),
     )  # fmt: skip
     return Tables(
         recommend=_table(*recommend),
@@ -115,7 +147,27 @@ def tables_of(limits: Limits) -> Tables:
         similar=_table(k, exclude, category),
         similar_query=_table(item, k, exclude, category),
         popular=_table(k, category),
+        item=_table(item, *waiting),
+        item_write=_table(item),
+        user=_table(user, *waiting),
+        user_write=_table(user),
+        gate=_table(*waiting),
+        simulate=_table(
+            Parameter("blocks_min", _whole(1, _BOUND_MAX), None, bound_schema, "The paper's b.", 1, required=True),
+            Parameter("blocks_max", _whole(1, _BOUND_MAX), None, bound_schema, "The paper's B.", 60, required=True),
+        ),
     )
+
+
+def extras_of(given: Mapping[str, Any], where: str, k: int) -> Extras | None:
+    """Return what is asked for beyond the best items, or None; k is how many of them."""
+    explore, diversity, explain = given.get("explore", 0.0), given.get("diversity", 0.0), given.get("explain", False)
+    if not (explore or diversity or explain):
+        return None
+    if k > EXTRAS_K_MAX:
+        raise invalid(where, "k", f"is above {EXTRAS_K_MAX}, the most with explore, diversity or explain")
+    own_id = new_id()
+    return Extras(own_id, given.get("seed") or own_id, explore, diversity, explain)
 
 
 def read_query(table: Table, query: bytes) -> dict[str, Any]:

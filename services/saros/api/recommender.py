@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from saros.adapters.person import Person
+from saros.api.gates import Gates
 from saros.api.plan import Answer, Wish
+from saros.api.views import ItemView
 
 
 class Recommender(Protocol):
@@ -33,6 +36,18 @@ class Recommender(Protocol):
 
     def popular(self, k: int, category: str) -> list[tuple[str, float]]:
         """Return what is liked of late."""
+
+    async def reach(self, token: str, wait_ms: int) -> bool | None:
+        """Wait until the log is folded as far as a token says; None: there is none. A ValueError is no token."""
+
+    def item(self, item_id: str) -> ItemView | None:
+        """Return an item as it is now; None: it is not known, or was deleted."""
+
+    async def person(self, user_id: str, token: str, wait_ms: int) -> tuple[Person | None, bool | None]:
+        """Return what is known of a user, and whether a token was reached. A SarosError: the store is away."""
+
+    def gates(self) -> Gates:
+        """Return the gate as the log has it. It is asked for when the model is there."""
 
     def stats(self) -> dict[str, object]:
         """Return how the model stands."""

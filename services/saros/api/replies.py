@@ -6,11 +6,17 @@ from datetime import UTC, datetime
 from itertools import count
 
 import orjson
+from starlette.responses import Response
 
 from saros.api.plan import Answer
 
 # A process's own beginning and a number: unique like a random id, and made in no time.
 _PREFIX, _NUMBERS = secrets.token_hex(8), count(1)
+
+
+def new_id() -> str:
+    """Return the id of another answer."""
+    return f"{_PREFIX}-{next(_NUMBERS):x}"
 
 
 def items_of(items: Iterable[tuple[str, float]]) -> list[dict[str, object]]:
@@ -34,20 +40,22 @@ class Times:
         return self._text
 
 
-_TIMES = Times()
+TIMES = Times()
 
 
-def answer_object(answer: Answer, scenario: str, took_s: float) -> dict[str, object]:
-    """Return one answer as it is told."""
+def answer_object(answer: Answer, scenario: str, took_s: float, own_id: str = "") -> dict[str, object]:
+    """Return one answer as it is told, under an id of its own unless it has one."""
     found: dict[str, object] = {
-        "recommendation_id": f"{_PREFIX}-{next(_NUMBERS):x}",
+        "recommendation_id": own_id or new_id(),
         "items": items_of(answer.items),
         "source": answer.source,
         "user_state": answer.user_state,
-        "model_time": _TIMES.text(answer.model_time_ms),
+        "model_time": TIMES.text(answer.model_time_ms),
         "stale": answer.stale,
         "took_ms": round(1000 * took_s, 3),
     }
+    if answer.notes is not None:
+        found["items"] = [{**item, **note} for item, note in zip(items_of(answer.items), answer.notes, strict=True)]
     if answer.token_reached is not None:
         found["token_reached"] = answer.token_reached
     if scenario:
@@ -58,3 +66,8 @@ def answer_object(answer: Answer, scenario: str, took_s: float) -> dict[str, obj
 def to_json(value: object) -> bytes:
     """Return a value as JSON; numbers of numpy are numbers."""
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def json_response(value: object, status: int = 200) -> Response:
+    """Return a value as the framework sends it."""
+    return Response(to_json(value), status, {"cache-control": "no-store"}, "application/json")

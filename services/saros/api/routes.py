@@ -11,13 +11,14 @@ from starlette.requests import ClientDisconnect
 
 from saros.api import openapi
 from saros.api.bodies import JSON, LINES, PROTOBUF, BodyRoute, EventsRoute, media_type
-from saros.api.hot import bad_token
 from saros.api.ingest import read_json, read_lines, read_protobuf
 from saros.api.limits import WAIT_MS, K
 from saros.api.metrics import Requests, exposed
-from saros.api.plan import Wish
-from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, invalid_all
-from saros.api.replies import answer_object, to_json
+from saros.api.plan import Extras, Wish
+from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, bad_token, invalid_all
+from saros.api.queries import extras_of
+from saros.api.replies import answer_object
+from saros.api.replies import json_response as _json
 from saros.api.schemas import (
     Accepted,
     ManyRecommendations,
@@ -38,10 +39,6 @@ _PAGE_HEADERS = {
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
 }
-
-
-def _json(value: object, status: int = 200) -> Response:
-    return Response(to_json(value), status, {"cache-control": "no-store"}, JSON)
 
 
 def events_router(service: Service) -> APIRouter:
@@ -81,12 +78,16 @@ def body_router(service: Service) -> APIRouter:
             token=body.min_token or "",
             wait_ms=_wait_ms(body, service),
         )
+        wishes = [wish._replace(user_id=user, extras=_extras_of(body, wish.k)) for user in users]
         try:
-            answers = await service.model.recommend([wish._replace(user_id=user) for user in users])
+            answers = await service.model.recommend(wishes)
         except ValueError as error:
             raise bad_token(error, wish.token, "body") from error
         took_s = time.perf_counter() - start
-        found = [answer_object(answer, body.scenario or "", took_s) for answer in answers]
+        found = [
+            answer_object(answer, body.scenario or "", took_s, each.extras.own_id if each.extras else "")
+            for each, answer in zip(wishes, answers, strict=True)
+        ]
         if body.users is None:
             return _json(found[0])
         results = [{"user_id": user, **one} for user, one in zip(users, found, strict=True)]
@@ -118,6 +119,11 @@ def _check_limits(body: RecommendBody | RankBody, service: Service) -> None:
     errors = beyond(body, service.limits)
     if errors:
         raise invalid_all(errors)
+
+
+def _extras_of(body: RecommendBody, k: int) -> Extras | None:
+    given = {"explore": body.explore, "diversity": body.diversity, "explain": body.explain, "seed": body.seed}
+    return extras_of(given, "body", k)
 
 
 def _session_of(session: Sequence[SessionEvent] | None) -> tuple[tuple[str, bool], ...]:

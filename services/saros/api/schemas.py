@@ -6,16 +6,17 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from saros.api.limits import TOKEN_MAX, TOKEN_SCHEMA, Limits, text_schema
+from saros.api.limits import SEED_MAX, TOKEN_MAX, TOKEN_SCHEMA, Limits, text_schema
 from saros.wire.columns import ID_MAX, SCENARIO_MAX
 from saros.wire.rare import CATEGORY_MAX
 
 
-def _as_whole(value: object) -> object:
+def as_whole(value: object) -> object:
+    """Return a number that is whole as an int, all else as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _bytes_up_to(most: int) -> AfterValidator:
+def bytes_up_to(most: int) -> AfterValidator:
     def check(text: str) -> str:
         size = len(text.encode())
         if not 1 <= size <= most:
@@ -25,13 +26,14 @@ def _bytes_up_to(most: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-Id = Annotated[str, _bytes_up_to(ID_MAX), WithJsonSchema(text_schema(ID_MAX))]
-_Category = Annotated[str, _bytes_up_to(CATEGORY_MAX), WithJsonSchema(text_schema(CATEGORY_MAX))]
-_Scenario = Annotated[str, _bytes_up_to(SCENARIO_MAX), WithJsonSchema(text_schema(SCENARIO_MAX))]
+Id = Annotated[str, bytes_up_to(ID_MAX), WithJsonSchema(text_schema(ID_MAX))]
+Category = Annotated[str, bytes_up_to(CATEGORY_MAX), WithJsonSchema(text_schema(CATEGORY_MAX))]
+_Scenario = Annotated[str, bytes_up_to(SCENARIO_MAX), WithJsonSchema(text_schema(SCENARIO_MAX))]
+Seed = Annotated[str, bytes_up_to(SEED_MAX), WithJsonSchema(text_schema(SEED_MAX))]
 # 6.0 is a whole number, too: JSON has but one kind of numbers.
-FromZero = Annotated[int, Field(ge=0), BeforeValidator(_as_whole)]
-FromOne = Annotated[int, Field(ge=1), BeforeValidator(_as_whole)]
-_Token = Annotated[str, Field(min_length=1, max_length=TOKEN_MAX), WithJsonSchema(TOKEN_SCHEMA)]
+FromZero = Annotated[int, Field(ge=0), BeforeValidator(as_whole)]
+FromOne = Annotated[int, Field(ge=1), BeforeValidator(as_whole)]
+Token = Annotated[str, Field(min_length=1, max_length=TOKEN_MAX), WithJsonSchema(TOKEN_SCHEMA)]
 
 
 def _exactly_one(*names: str) -> JsonDict:
@@ -49,25 +51,27 @@ def _exactly_one(*names: str) -> JsonDict:
     }
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """What all bodies of requests share."""
+
     # A misspelt name is an error and no wish that is silently left out; "5" is no 5.
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class SessionEvent(_Body):
+class SessionEvent(Body):
     """Something a guest did."""
 
     item: Id
     kind: Literal["impression", "click", "negative", "positive"]
 
 
-class _Asked(_Body):
+class _Asked(Body):
     """For whom, and as of when."""
 
     user_id: Annotated[Id | None, Field(description="A user that the model may know.")] = None
     session: Annotated[list[SessionEvent] | None, Field(description="What a guest did, in order.")] = None
     scenario: Annotated[_Scenario | None, Field(description="Where it is asked; handed back.")] = None
-    min_token: Annotated[_Token | None, Field(description="Wait until the model has learned from these events.")] = None
+    min_token: Annotated[Token | None, Field(description="Wait until the model has learned from these events.")] = None
     wait_ms: Annotated[FromZero | None, Field(description="How long to wait for the token.")] = None
 
 
@@ -91,7 +95,18 @@ class RecommendBody(_Asked):
     k: Annotated[FromOne | None, Field(description="How many items; 10 unless it is given.")] = None
     exclude: Annotated[list[Id], Field(description="Items to leave out.")] = []
     exclude_seen: Annotated[bool, Field(description="Leave out what the user clicked of late.")] = True
-    category: Annotated[_Category | None, Field(description="Only items of this category.")] = None
+    category: Annotated[Category | None, Field(description="Only items of this category.")] = None
+    explore: Annotated[
+        float, Field(ge=0, le=1, description="The share of places that go to items of which little is known yet.")
+    ] = 0.0
+    diversity: Annotated[
+        float, Field(ge=0, le=1, description="How much it counts against an item that it is like those before it.")
+    ] = 0.0
+    explain: Annotated[bool, Field(description="Say of each item what its score is made of.")] = False
+    seed: Annotated[
+        Seed | None,
+        Field(description="What is drawn with `explore` comes from it; each `recommendation_id`, unless it is given."),
+    ] = None
 
     @model_validator(mode="after")
     def _one_of_three(self) -> "RecommendBody":
@@ -123,12 +138,30 @@ class RankBody(_Asked):
         return self
 
 
+class NearestClick(BaseModel):
+    """The click of a user that an item is nearest to."""
+
+    item_id: str
+    similarity: Annotated[float, Field(description="The cosine of both rows.")]
+
+
+class Explained(BaseModel):
+    """What a score is made of: `prior` and `vector`, or the `rate` alone, where the answer is what is popular."""
+
+    prior: Annotated[float | None, Field(description="How liked the item is by everybody.")] = None
+    vector: Annotated[float | None, Field(description="How it suits this user; score = vector + prior.")] = None
+    rate: Annotated[float | None, Field(description="Its share of clicks of late.")] = None
+    nearest_click: Annotated[NearestClick | None, Field(description="None where no click is known.")]
+
+
 class Item(BaseModel):
     """An item of an answer."""
 
     item_id: str
     score: Annotated[float, Field(description="Comparable within one answer only.")]
     rank: Annotated[int, Field(description="From 1, the best.")]
+    explored: Annotated[bool | None, Field(description="Only with `explore`: it was drawn, not the best.")] = None
+    explain: Annotated[Explained | None, Field(description="Only with `explain`.")] = None
 
 
 class Recommendations(BaseModel):
@@ -228,6 +261,7 @@ def list_limits(limits: Limits) -> dict[tuple[str, str], dict[str, int]]:
         ("RankBody", "candidates"): {"maxItems": limits.candidates_max},
         ("RankBody", "k"): {"maximum": limits.candidates_max},
         ("RankBody", "wait_ms"): {"maximum": limits.wait_ms_max},
+        ("ItemBatch", "items"): {"maxItems": limits.events_max},
     }
 
 

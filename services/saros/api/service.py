@@ -1,13 +1,14 @@
 """What all routes share: the model, the way to Kafka, the limits, and whether it may answer yet."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from saros.adapters.kafka import Sender
 from saros.api.ingest import Ingest
-from saros.api.limits import Limits
+from saros.api.limits import WAIT_MS, Limits
 from saros.api.metrics import READY
-from saros.api.problems import NOT_READY, ProblemError
+from saros.api.problems import NOT_READY, ProblemError, bad_token
 from saros.api.recommender import Recommender
 from saros.telemetry import log
 
@@ -49,6 +50,20 @@ class Service:
         if left:
             log("messages were left behind", messages=left)
         await self.model.close()
+
+    def wait_ms(self, given: Mapping[str, Any]) -> int:
+        """Return how long a query lets us wait for its token."""
+        wait_ms: int = given.get("wait_ms", min(WAIT_MS, self.limits.wait_ms_max) if "min_token" in given else 0)
+        return wait_ms
+
+    async def reach(self, given: Mapping[str, Any]) -> dict[str, bool]:
+        """Wait until the model is as new as a query's token; return what is to be said of it, if there is one."""
+        token = given.get("min_token", "")
+        try:
+            reached = await self.model.reach(token, self.wait_ms(given))
+        except ValueError as error:
+            raise bad_token(error, token, "query") from error
+        return {"token_reached": reached} if reached is not None else {}
 
     def check_ready(self) -> None:
         """Raise until it was ready once. From then on it answers, however old its model: better than not at all."""

@@ -12,14 +12,17 @@ import time
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from saros.core.catalogue import P0_DRIFT, Catalogue
 from saros.core.glance import Stamps
 from saros.core.ids import hash_texts
 from saros.core.jit import F32, I32, U32, U64
-from saros.core.masks import Mask
+from saros.core.lanes import LANES
+from saros.core.masks import Mask, combine
 from saros.core.popular import fill_rates, new_rates, newest_day
 from saros.core.step import LIVE, StepRules
+from saros.core.tiles import TILE_BITS
 from saros.redo.replica import Replica
 from saros.wire.item import is_upsert, read_item, text_of
 from saros.wire.v1.events_pb2 import ItemUpsert
@@ -194,6 +197,22 @@ class Shelf:
             if self._expires.get(slot) == deadline_ms:
                 self._expired.put([slot])
         return [self._hidden, self._expired, self._nameless]
+
+    def is_served(self, slot: int) -> bool:
+        """True if an item may be in an answer at this moment."""
+        return bool(self.served(np.array([slot], np.int32))[0])
+
+    def served(self, slots: I32) -> NDArray[np.bool_]:
+        """Return which of the slots may be in an answer at this moment."""
+        allowed = combine(self.catalogue.arrays.known, [], self.withheld(), slots[:0])
+        found: NDArray[np.bool_] = (allowed[slots >> TILE_BITS] >> (slots & (LANES - 1)).astype(np.uint16)) & 1 != 0
+        return found
+
+    def is_withheld(self, key: int) -> bool:
+        """True if an item that has no slot is told to be hidden, deleted or expired."""
+        told = self.replica.names.get(key, b"")
+        item = read_item(told) if is_upsert(told) else ItemUpsert()
+        return item.hidden or item.deleted or 0 < item.expires_at_ms <= 1000 * time.time()
 
     def category(self, name: str) -> list[Mask]:
         """Return what a query has to be within: nothing where no category is asked for."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from saros.api.gates import Gates
 from saros.api.observe import API_SERVABLE_SECONDS
 from saros.api.people import People
 from saros.api.plan import ApiPlan
@@ -43,6 +44,7 @@ class World:
         self.replica = replica
         self.shelf = Shelf(replica, plan.step, plan.items_max)
         self.people = People(genesis.partitions, genesis.rows.dim, plan.session, plan.gate, plan.cache_users)
+        self.gates = Gates(genesis.partitions, plan.gate)
         self.guest = Guest(replica.items, plan.step)
         self.hash_key = genesis.key()
         self.newest_ms = 0
@@ -54,10 +56,11 @@ class World:
         self._unreached = True
         self.broken = False  # a record was folded in part: nothing more may be
 
-    def begin(self, partition: int, fence: Fence, state: bytes) -> None:
-        """Take where the store has a partition's users."""
+    def begin(self, partition: int, fence: Fence, told: pb.Partition) -> None:
+        """Take where the store has a partition's users, and what it says of the partition."""
         self.people.meet(partition, fence.offset)
-        self.people.bound(partition, state)
+        self.people.bound(partition, told.state)
+        self.gates.note(partition, told)
 
     def absorb(self, message: Read) -> Iterator[None]:
         """Fold one message of the log, a slice at a time."""
@@ -66,6 +69,7 @@ class World:
             if record is None or found is None:
                 raise ValueError(f"the record at {offset} of redo partition {partition} is damaged")
             yield from self.people.absorb(partition, offset, record)
+            self.gates.note(partition, record.partition)
             for blocks in self.replica.fold_slices(partition, offset, found, _BLOCKS):
                 self.shelf.refresh(blocks.slots_of(), int(blocks.day.max(initial=0)))
                 yield

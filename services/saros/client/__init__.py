@@ -13,6 +13,7 @@ try:
 except ImportError as error:
     raise ImportError("saros.client needs httpx — pip install 'saros[client]'") from error
 
+from saros.client.admin import Erased, Gate, GateChanged, ItemAction, ItemInfo, UserInfo
 from saros.client.answers import Item, Popular, Receipt, Recommendations, Rejected, Similar, UserRecommendations
 from saros.client.batches import AsyncBatcher, Batcher, BatcherCounts
 from saros.client.calls import SessionEvent
@@ -21,6 +22,7 @@ from saros.client.errors import (
     ApiError,
     BusyError,
     ClientError,
+    ConflictError,
     ForbiddenError,
     InvalidError,
     NoAnswerError,
@@ -43,10 +45,16 @@ __all__ = [
     "BusyError",
     "Client",
     "ClientError",
+    "ConflictError",
+    "Erased",
     "Event",
     "ForbiddenError",
+    "Gate",
+    "GateChanged",
     "InvalidError",
     "Item",
+    "ItemAction",
+    "ItemInfo",
     "NoAnswerError",
     "NotFoundError",
     "Popular",
@@ -61,5 +69,6 @@ __all__ = [
     "UnauthorizedError",
     "UnreadableError",
     "UnsentError",
+    "UserInfo",
     "UserRecommendations",
 ]

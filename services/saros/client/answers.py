@@ -1,5 +1,6 @@
 """Answers as values. A field that the API has and this client does not know yet is left out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,11 +14,16 @@ class Item:
     item_id: str
     score: float
     rank: int
+    explored: bool | None = None
+    explain: Mapping[str, Any] | None = None
 
     @classmethod
     def all_of(cls, told: Told) -> "tuple[Item, ...]":
         """Return the items of an answer."""
-        return tuple(cls(one["item_id"], one["score"], one["rank"]) for one in told["items"])
+        return tuple(
+            cls(one["item_id"], one["score"], one["rank"], one.get("explored"), one.get("explain"))
+            for one in told["items"]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,11 @@
 """The calls of the API, one function for each. To add a route, write its function here and name it in both clients.
 
-An id stands in the query where there is such a form, as proxies change paths; else it is percent-encoded, dots too.
+An id always stands in the query or the body, where it may hold anything: proxies change paths.
 """
 
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
-from urllib.parse import quote
 
 from saros.client.answers import Popular, Recommendations, Similar, UserRecommendations
 from saros.client.exchange import Ask, Call
@@ -22,7 +21,8 @@ class SessionEvent(NamedTuple):
     kind: Literal["impression", "click", "negative", "positive"]
 
 
-def _get(path: str, **params: Any) -> Ask:
+def asked(path: str, **params: Any) -> Ask:
+    """Return a GET; parameters that are None are left out."""
     found = []
     for name, value in params.items():
         for one in value if isinstance(value, list) else [value]:
@@ -43,11 +43,6 @@ def _extra_s(members: dict[str, Any]) -> float:
     return (_WAIT_MS if wait_ms is None else wait_ms) / 1000
 
 
-def in_path(text: str) -> str:
-    """Return an id as it stands in a path. A path of dots alone would be taken for another one."""
-    return quote(text, safe="").replace(".", "%2E")
-
-
 def _session(session: Iterable[SessionEvent]) -> list[dict[str, str]]:
     return [SessionEvent._make(event)._asdict() for event in session]
 
@@ -55,13 +50,15 @@ def _session(session: Iterable[SessionEvent]) -> list[dict[str, str]]:
 def recommend(
     user_id: str, *, k: int | None = None, exclude: Sequence[str] = (), exclude_seen: bool | None = None,
     category: str | None = None, scenario: str | None = None, min_token: str | None = None,
-    wait_ms: int | None = None,
+    wait_ms: int | None = None, explore: float | None = None, diversity: float | None = None,
+    explain: bool | None = None, seed: str | None = None,
 ) -> Call[Recommendations]:  # fmt: skip
     """Recommend items to a user."""
-    ask = _get if len(exclude) <= _EXCLUDE_IN_QUERY else _post
+    ask = asked if len(exclude) <= _EXCLUDE_IN_QUERY else _post
     return Call(
         ask("/v1/recommendations", user_id=user_id, k=k, exclude=list(exclude), exclude_seen=exclude_seen,
-            category=category, scenario=scenario, min_token=min_token or None, wait_ms=wait_ms),
+            category=category, scenario=scenario, min_token=min_token or None, wait_ms=wait_ms,
+            explore=explore, diversity=diversity, explain=explain, seed=seed),
         Recommendations.of,
     )  # fmt: skip
 
@@ -69,12 +66,14 @@ def recommend(
 def recommend_many(
     users: Sequence[str], *, k: int | None = None, exclude: Sequence[str] = (), exclude_seen: bool | None = None,
     category: str | None = None, scenario: str | None = None, min_token: str | None = None,
-    wait_ms: int | None = None,
+    wait_ms: int | None = None, explore: float | None = None, diversity: float | None = None,
+    explain: bool | None = None, seed: str | None = None,
 ) -> Call[list[UserRecommendations]]:  # fmt: skip
     """Recommend items to many users, in the order they are given."""
     return Call(
         _post("/v1/recommendations", users=list(users), k=k, exclude=list(exclude), exclude_seen=exclude_seen,
-              category=category, scenario=scenario, min_token=min_token or None, wait_ms=wait_ms),
+              category=category, scenario=scenario, min_token=min_token or None, wait_ms=wait_ms,
+              explore=explore, diversity=diversity, explain=explain, seed=seed),
         lambda told: [UserRecommendations.of(one) for one in told["results"]],
     )  # fmt: skip
 
@@ -115,14 +114,14 @@ def similar(
     item_id: str, *, k: int | None = None, exclude: Sequence[str] = (), category: str | None = None
 ) -> Call[Similar]:
     """Return the items nearest to one; NotFoundError where the model does not know it."""
-    return Call(_get("/v1/similar", item_id=item_id, k=k, exclude=list(exclude), category=category), Similar.of)
+    return Call(asked("/v1/similar", item_id=item_id, k=k, exclude=list(exclude), category=category), Similar.of)
 
 
 def popular(*, k: int | None = None, category: str | None = None) -> Call[Popular]:
     """Return what is liked of late."""
-    return Call(_get("/v1/popular", k=k, category=category), Popular.of)
+    return Call(asked("/v1/popular", k=k, category=category), Popular.of)
 
 
 def stats() -> Call[dict[str, Any]]:
     """Return how the model stands."""
-    return Call(_get("/v1/stats"), dict)
+    return Call(asked("/v1/stats"), dict)

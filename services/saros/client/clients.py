@@ -1,4 +1,4 @@
-"""The clients: one that waits, one to be awaited. Both drive the same calls (`saros.client.calls`)."""
+"""The clients: one that waits, one to be awaited. Both drive the same calls (`calls` and `admin`)."""
 
 import asyncio
 import functools
@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import httpx
 
 import saros
-from saros.client import calls
+from saros.client import admin, calls
 from saros.client.answers import Receipt
 from saros.client.batches import AsyncBatcher, Batcher, Report, Room
 from saros.client.errors import NoAnswerError
@@ -88,6 +88,16 @@ class Client:
     similar = _method(calls.similar)
     popular = _method(calls.popular)
     stats = _method(calls.stats)
+    get_item = _method(admin.get_item)
+    put_item = _method(admin.put_item)
+    patch_item = _method(admin.patch_item)
+    delete_item = _method(admin.delete_item)
+    batch_items = _method(admin.batch_items)
+    get_user = _method(admin.get_user)
+    erase_user = _method(admin.erase_user)
+    gate = _method(admin.gate)
+    change_gate = _method(admin.change_gate)
+    simulate_gate = _method(admin.simulate_gate)
 
     def send_events(self, events: Iterable[Event]) -> Receipt:
         """Send events and return when they are acknowledged; those that are bad are in the receipt.
@@ -156,6 +166,16 @@ class AsyncClient:
     similar = _coroutine(calls.similar)
     popular = _coroutine(calls.popular)
     stats = _coroutine(calls.stats)
+    get_item = _coroutine(admin.get_item)
+    put_item = _coroutine(admin.put_item)
+    patch_item = _coroutine(admin.patch_item)
+    delete_item = _coroutine(admin.delete_item)
+    batch_items = _coroutine(admin.batch_items)
+    get_user = _coroutine(admin.get_user)
+    erase_user = _coroutine(admin.erase_user)
+    gate = _coroutine(admin.gate)
+    change_gate = _coroutine(admin.change_gate)
+    simulate_gate = _coroutine(admin.simulate_gate)
 
     async def send_events(self, events: Iterable[Event]) -> Receipt:
         """Send events and return when they are acknowledged; see `Client.send_events`."""

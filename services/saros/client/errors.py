@@ -9,7 +9,8 @@ ClientError (a SarosError)
     ├── InvalidError       the request is wrong (400, 405, 408, 413, 415, 422, 431)
     ├── UnauthorizedError  the key is missing or not known (401)
     ├── ForbiddenError     the key has not the scope (403)
-    ├── NotFoundError      no such item, or no such route (404)
+    ├── NotFoundError      no such item or user, or no such route (404)
+    ├── ConflictError      somebody else was faster (409)
     ├── BusyError          not now; it was tried again already (429, 502, 503, 504)
     └── ServerError        a defect of the service (500)
 """
@@ -82,6 +83,10 @@ class NotFoundError(ApiError):
     """The model does not know this item, or there is no such route."""
 
 
+class ConflictError(ApiError):
+    """The gate is at another revision than the one that was to be changed."""
+
+
 class BusyError(ApiError):
     """Not now. `retry_after_s` says when, if the API knows."""
 
@@ -91,8 +96,8 @@ class ServerError(ApiError):
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
-    401: UnauthorizedError, 403: ForbiddenError, 404: NotFoundError, 429: BusyError, 502: BusyError, 503: BusyError,
-    504: BusyError,
+    401: UnauthorizedError, 403: ForbiddenError, 404: NotFoundError, 409: ConflictError, 429: BusyError,
+    502: BusyError, 503: BusyError, 504: BusyError,
 }  # fmt: skip
 
 

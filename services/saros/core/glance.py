@@ -6,6 +6,7 @@ the gate keeps it for repeated clicks: 4 bytes each. Two items share a stamp wit
 counts as seen where the other was.
 """
 
+import struct
 from typing import NamedTuple
 
 import numpy as np
@@ -54,10 +55,14 @@ def stamp_of(key: np.uint64) -> np.uint32:
 
 @kernel
 def blank(users: GlanceArrays, user: int, at: int) -> None:
-    """Note that there is no such user as of a redo offset."""
+    """Note that there is no such user as of a redo offset. Nothing of one that was there stays in memory."""
     users.known[user], users.at[user], users.seen_count[user] = WHOLE, at, 0
     for k in range(3):
         users.numbers[user, k] = 0
+    for k in range(users.seen.shape[1]):
+        users.seen[user, k] = 0
+    for k in range(users.rows.shape[1]):
+        users.rows[user, k] = 0
 
 
 @kernel
@@ -120,6 +125,28 @@ def absorb(users: GlanceArrays, slots: I32, flags: U8, data: bytes | U8, starts:
     if (flags & ROW != 0).sum() != len(rows) or rows.shape[1] != users.rows.shape[1]:
         raise ValueError("the rows of users are not as many, or not as long, as their flags say")
     _absorb(users, slots, flags, buffer, starts, rows, at)
+
+
+class Summary(NamedTuple):
+    """One user's state in numbers."""
+
+    blocks: int  # closed, since it was first seen or erased
+    counted: int  # of them in the gate's window, when the last one closed
+    moved: int  # times its row has learned
+    clock_ms: int
+    negatives: int  # items that wait for a click
+
+
+_HEADER = struct.Struct("<4xH6x4xq8x3i8x")  # of a user's state; `saros.core.codec_users` has all of it
+assert _HEADER.size == USER_HEADER
+
+
+def summary_of(state: bytes) -> Summary:
+    """Return the numbers in a user's state; ValueError where it is damaged."""
+    starts = np.array([0, len(state)], np.int64)
+    refuse("user state", *first_fault(pieces(state, starts, 1), starts))
+    negatives, clock_ms, blocks, counted, moved = _HEADER.unpack_from(state)
+    return Summary(blocks, counted, moved, clock_ms, negatives)
 
 
 class Stamps:

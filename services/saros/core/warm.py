@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from saros.core import codec, codec_blocks, codec_items, codec_users, glance, popular, ranking, topk
+from saros.core import bounds, codec, codec_blocks, codec_items, codec_users, glance, popular, ranking, rerank, topk
 from saros.core.catalogue import Catalogue
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, TICK, Events
 from saros.core.fold import fold, fold_rows
@@ -66,6 +66,7 @@ def warm() -> Iterator[str]:
     found = items.table.slots()
     codec_items.unpack_items(Items(items.rules, 64), items.table.keys[found], codec_items.pack_items(items, found))
     codec.unpack_partition(codec.pack_partition(learner.timeline, learner.gate), learner.timeline, learner.gate)
+    bounds.dropped(learner.gate, learner.gate_rules, 0, 1, 1)
     learner.ledger.compact(force=True)
     yield STAGES[4]
     ranking.rank(np.arange(2.0), np.array([0, 1], np.uint8), np.array([0, 2], np.int64))
@@ -89,4 +90,9 @@ def _warm_topk(items: Items) -> None:
     topk.top_k(catalogue, row, 1, within=[mask])
     topk.similar(catalogue, 0, 1)
     topk.scores_of(catalogue, row, found)
+    units = rerank.units_of(catalogue, found)
+    rerank.diversify(units, np.ones(len(found), np.float32), 0.5, 1)
+    rerank.nearest(units, units)
+    rerank.parts_of(catalogue, row, found)
+    rerank.mix(found, rerank.draw(catalogue, catalogue.arrays.known, 1, 0), 0.5, 0, 1)
     popular.popular(catalogue, popular.positive_rates(catalogue, popular.newest_day(items), 4.0), 1)

@@ -22,7 +22,7 @@ from saros.errors import LimitError, RefusedError
 from saros.redo.fence import Fence
 from saros.redo.genesis import WRONG_LOG, Genesis
 from saros.redo.record import Learned, judged, learned
-from saros.wire.item import is_upsert, pack_upsert
+from saros.wire.item import is_upsert, upserted
 from saros.wire.v1 import redo_pb2 as pb
 
 
@@ -121,8 +121,8 @@ class Replica:
     def told(self, record: pb.Record) -> dict[int, bytes]:
         """Return what a record says of items, by key: texts, and upserts, which hold the text too.
 
-        The last upsert of an item stays, whatever text comes behind it: all upserts of an item stand in one partition,
-        so every reader ends with the same one.
+        What upserts say of an item stays, whatever text comes behind it: all of them stand in one partition, so every
+        reader ends with the same.
         """
         if not record.names.key and not record.upserts:
             return {}
@@ -133,7 +133,9 @@ class Replica:
             if not is_upsert(self.names.get(key, b""))
         }
         upserts = hash_texts(self.genesis.key(), [upsert.item_id for upsert in record.upserts]).tolist()
-        return told | dict(zip(upserts, map(pack_upsert, record.upserts), strict=True))
+        for key, upsert in zip(upserts, record.upserts, strict=True):
+            told[key] = upserted(told.get(key) or self.names.get(key, b""), upsert)
+        return told
 
     def name(self, told: dict[int, bytes]) -> None:
         """Take what is told of items: see `saros.wire.item`."""

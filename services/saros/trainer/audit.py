@@ -48,7 +48,8 @@ from saros.wire.operations import (
     read_operations,
     read_user,
 )
-from saros.wire.rare import gate_rules
+from saros.wire.rare import gate_rules, supersedes
+from saros.wire.v1.events_pb2 import GateChange
 
 _SHOWN_MAX = 20
 _CHUNK = 1000
@@ -197,7 +198,7 @@ class Auditor:
     def _learn(self, partition: int, learner: Learner, ends: list[int]) -> Iterator[tuple[int, Batch]]:
         """Learn the events of a partition; micro-batches end at the given offsets."""
         decoder, at = Decoder(self._genesis.key(), self._genesis.partitions), self._genesis.first[partition]
-        revision, ends = 0, [end for end in ends if end > at]
+        gate, ends = GateChange(), [end for end in ends if end > at]
         self._reader.assign(self._topic, [(partition, at)] if ends else [])
         while ends:
             taken = decode(self._reader.poll(_CHUNK, _POLL_S), decoder)
@@ -210,9 +211,9 @@ class Auditor:
                     at = int(offsets[run[-1]]) + 1
                     batch = learner.learn(taken.events(rows, learner))
                     for event in taken.rare_of(run):
-                        if event.HasField("gate_change") and event.gate_change.revision > revision:
-                            revision = event.gate_change.revision
-                            learner.change_gate(gate_rules(event.gate_change))
+                        if event.HasField("gate_change") and supersedes(event.gate_change, gate):
+                            gate = event.gate_change
+                            learner.change_gate(gate_rules(gate))
                     yield at, batch
                 if offsets[-1] + 1 < ends[0]:
                     break

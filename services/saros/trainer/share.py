@@ -26,7 +26,7 @@ from saros.telemetry import STEP_SECONDS
 from saros.trainer.plan import LoopRules
 from saros.trainer.users import Asked, Known, UserStore
 from saros.wire.operations import StoredUser, read_user
-from saros.wire.rare import gate_rules
+from saros.wire.rare import gate_rules, supersedes
 from saros.wire.v1 import redo_pb2 as pb
 from saros.wire.v1.events_pb2 import GateChange
 
@@ -147,7 +147,7 @@ class Share:
     def change_gate(self, changes: Sequence[GateChange]) -> None:
         """Put other rules in force behind a micro-batch; the highest revision wins."""
         for change in changes:
-            if change.revision > self.gate.revision:
+            if supersedes(change, self.gate):
                 self.gate = change
                 self.learner.change_gate(gate_rules(change))
 

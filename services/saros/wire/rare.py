@@ -8,6 +8,7 @@ from saros.core.gate import GateRules, check_rules
 from saros.core.jit import I32, U8
 from saros.core.timeline import WAIT_MAX_MS
 from saros.wire.columns import BAD_GATE_CHANGE, BAD_ITEM, BAD_PROTOBUF, GATE, GOOD, ID_MAX, MISROUTED, UPSERT, Decoded
+from saros.wire.item import CHANGES_MAX
 from saros.wire.partitions import partitions_of
 from saros.wire.v1.events_pb2 import Event, GateChange, ItemUpsert
 
@@ -49,6 +50,7 @@ def is_item(item: ItemUpsert) -> bool:
         and all(1 <= len(category.encode()) <= CATEGORY_MAX for category in item.categories)
         and 0 <= item.expires_at_ms <= TIME_MAX_MS
         and text <= PROPERTIES_MAX
+        and item.changes <= (0 if item.deleted else CHANGES_MAX)
     )
 
 
@@ -67,6 +69,17 @@ def gate_rules(change: GateChange) -> GateRules:
         wait_ms=change.wait_ms,
         ledger_max_bytes=change.ledger_max_bytes,
     )
+
+
+def gate_change(rules: GateRules, revision: int) -> GateChange:
+    """Return the change that puts rules in force."""
+    return GateChange(revision=revision, **rules._asdict())
+
+
+def supersedes(change: GateChange, other: GateChange) -> bool:
+    """True if a gate change wins over another, whichever of them came first."""
+    one, two = ((each.revision, each.SerializeToString(deterministic=True)) for each in (change, other))
+    return one > two
 
 
 def is_gate_change(change: GateChange) -> bool:

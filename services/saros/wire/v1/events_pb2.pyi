@@ -86,7 +86,7 @@ class Feedback(_message.Message):
     def __init__(self, item_id: _Optional[str] = ..., sign: _Optional[_Union[Feedback.Sign, str]] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class ItemUpsert(_message.Message):
-    __slots__ = ("item_id", "categories", "hidden", "expires_at_ms", "properties", "deleted")
+    __slots__ = ("item_id", "categories", "hidden", "expires_at_ms", "properties", "deleted", "changes")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -100,13 +100,15 @@ class ItemUpsert(_message.Message):
     EXPIRES_AT_MS_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     item_id: str
     categories: _containers.RepeatedScalarFieldContainer[str]
     hidden: bool
     expires_at_ms: int
     properties: _containers.ScalarMap[str, str]
     deleted: bool
-    def __init__(self, item_id: _Optional[str] = ..., categories: _Optional[_Iterable[str]] = ..., hidden: _Optional[bool] = ..., expires_at_ms: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., deleted: _Optional[bool] = ...) -> None: ...
+    changes: int
+    def __init__(self, item_id: _Optional[str] = ..., categories: _Optional[_Iterable[str]] = ..., hidden: _Optional[bool] = ..., expires_at_ms: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., deleted: _Optional[bool] = ..., changes: _Optional[int] = ...) -> None: ...
 
 class UserErase(_message.Message):
     __slots__ = ()

@@ -1,0 +1,116 @@
+"""The gate as the log has it: rules, bounds and histogram of each partition, as of the last record.
+
+A change of the gate is an event in every partition, so for a while, or where some of it was lost, partitions may have
+different ones. The highest revision is the one that is meant.
+"""
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from saros.core.bounds import Dropped, dropped
+from saros.core.codec import bounds_of, unpack_partition
+from saros.core.gate import ESTIMATED, MODES, SESSION, GateRules, check_rules, gate_state
+from saros.core.timeline import day_of, new_timeline
+from saros.wire.rare import gate_rules, supersedes
+from saros.wire.v1 import redo_pb2 as pb
+from saros.wire.v1.events_pb2 import GateChange
+
+ESTIMATES = r"mean|p[1-9][0-9]?(?:\.[0-9]{1,2})?"  # of B, in place of a number
+_MODES = {number: name for name, number in MODES.items()}
+
+
+class Gates:
+    """The gate of all partitions."""
+
+    def __init__(self, partitions: int, rules: GateRules) -> None:
+        """`rules` are those of the settings, which hold until a change comes."""
+        self._rules = rules
+        self._states = [b""] * partitions
+        self._changes = [GateChange()] * partitions
+
+    def note(self, partition: int, told: pb.Partition) -> None:
+        """Take what a record, or the store, says of a partition."""
+        if told.state:
+            self._states[partition] = told.state
+        if told.HasField("gate") and told.gate != self._changes[partition]:
+            change = GateChange()  # a part of a record would keep all of it in memory
+            change.CopyFrom(told.gate)
+            self._changes[partition] = change
+
+    @property
+    def highest(self) -> GateChange:
+        """The change that wins; of revision 0 where there was none."""
+        return reduce(lambda one, other: other if supersedes(other, one) else one, self._changes)
+
+    def rules_of(self, change: GateChange) -> GateRules:
+        """Return the rules that a change puts in force; one of revision 0 is none."""
+        return gate_rules(change) if change.revision else self._rules
+
+    def _bounds(self, partition: int) -> tuple[int, int]:
+        if self._states[partition]:
+            return bounds_of(self._states[partition])
+        low, high = gate_state(self.rules_of(self._changes[partition])).bounds.tolist()
+        return low, high
+
+    def told(self) -> dict[str, object]:
+        """Return how the gate stands, as callers see it."""
+        highest = self.highest
+        rows = []
+        for partition, change in enumerate(self._changes):
+            low, high = self._bounds(partition)
+            rows.append({"partition": partition, "revision": change.revision, "blocks_min": low, "blocks_max": high})
+        return {
+            "revision": highest.revision,
+            "in_force": all(change == highest for change in self._changes),
+            "settings": settings_of(self.rules_of(highest)),
+            "partitions": rows,
+        }
+
+    def simulate(self, blocks_min: int, blocks_max: int) -> Dropped:
+        """Return what other bounds would drop, of all partitions."""
+        total = Dropped(0, 0, 0, 0, True, True)
+        for data, change in zip(self._states, self._changes, strict=True):
+            if data:
+                rules, timeline = self.rules_of(change), new_timeline(1)
+                state = gate_state(rules)
+                unpack_partition(data, timeline, state)
+                total = total.plus(dropped(state, rules, day_of(timeline.at[0]), blocks_min, blocks_max))
+        return total
+
+
+def settings_of(rules: GateRules) -> dict[str, object]:
+    """Return rules by the names and in the words of the settings."""
+    estimated = f"p{rules.percentile:g}" if rules.percentile else "mean"
+    return {
+        "blocks_min": rules.blocks_min or "min",
+        "blocks_max": rules.blocks_max or estimated,
+        "blocks_max_floor": rules.blocks_max_floor,
+        "blocks_max_ceiling": rules.blocks_max_ceiling,
+        "window_days": rules.window_days,
+        "mode": _MODES[rules.mode],
+        "own_row": "learn" if rules.own_row else "freeze",
+        "repeat_clicks": "ignore" if rules.ignore_repeats else "learn",
+    }
+
+
+def changed(rules: GateRules, given: Mapping[str, Any]) -> GateRules:
+    """Return rules with some of them changed, by the names of the settings; ValueError where that makes no sense."""
+    more = {name: given[name] for name in ("blocks_max_floor", "blocks_max_ceiling", "window_days") if name in given}
+    if "blocks_min" in given:
+        more["blocks_min"] = ESTIMATED if given["blocks_min"] == "min" else given["blocks_min"]
+    if "blocks_max" in given:
+        high = given["blocks_max"]
+        estimated = isinstance(high, str)
+        more["blocks_max"] = ESTIMATED if estimated else high
+        if estimated:
+            more["percentile"] = 0.0 if high == "mean" else float(high[1:])
+    if "mode" in given:
+        more["mode"] = MODES[given["mode"]]
+    if "own_row" in given:
+        more["own_row"] = given["own_row"] == "learn"
+    found = rules._replace(**more)
+    check_rules(found)
+    if found.mode == SESSION:
+        raise ValueError("mode session is not there yet; take immediate or shadow")
+    return found
