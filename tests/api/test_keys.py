@@ -7,15 +7,19 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
 
+from saros.adapters.kafka import Admin, Cluster
+from saros.adapters.names import EVENTS_SETTINGS
 from saros.api.guard import Guard
 from saros.api.keys import KEYS_MAX, Key, Ring, entry_of, lines_of, new_key, read_entries
 from saros.api.scopes import ADMIN, GIVES, INGEST, OPEN, READ, ROUTES, scope_of
 from saros.errors import InputError
 from tests.api.double import Double, Served, check_problem, served
+from tests.broker import Broker
 from tests.trainer.runs import await_until
 
 KEYS = {scopes: new_key() for scopes in ("ingest", "read", "admin", "ingest+read")}
@@ -32,8 +36,10 @@ def guard() -> Guard:
 
 
 @pytest.fixture(scope="module")
-def api() -> Iterator[Served]:
-    with served(Double(), guard=guard()) as running:
+def api(broker: Broker) -> Iterator[Served]:
+    topic = f"keys-{uuid4().hex[:12]}"
+    Admin(Cluster(broker.address)).ensure(topic, Double().partitions, 1, EVENTS_SETTINGS)
+    with served(Double(), bootstrap=broker.address, topic=topic, guard=guard()) as running:
         yield running
 
 
