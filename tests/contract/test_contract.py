@@ -20,7 +20,7 @@ LIMITS = {
     "K_MAX": 50, "EXCLUDE_MAX": 20, "USERS_MAX": 10, "SESSION_MAX": 20, "CANDIDATES_MAX": 20, "WAIT_MS_MAX": 20,
     "HEADER_MAX_BYTES": 2**20,
 }  # fmt: skip
-EXAMPLES = os.environ.get("SAROS_TEST_EXAMPLES", "15")
+EXAMPLES = os.environ.get("SAROS_TEST_EXAMPLES", "10")
 SEED = os.environ.get("SAROS_TEST_SEED", "9")
 
 
