@@ -59,7 +59,7 @@ class Model:
         self.topics = topics_of(name)
         Admin(self.cluster).ensure(self.topics.events, PARTITIONS, 1, EVENTS_SETTINGS)
         self._writer, self.sent, self._starts = Writer(self.cluster), 0, 0
-        self._rounds, self._crossed, self._lock = 0, list[str](), threading.Lock()
+        self._rounds, self._round_ms, self._crossed, self._lock = 0, 0, list[str](), threading.Lock()
 
     def environ(self, **more: str) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if not name.startswith("SAROS_")}
@@ -106,6 +106,8 @@ class Model:
         names = [f"crosser-{self._rounds}-{k}" for k in range(50)]
         homes = partitions_of(names, PARTITIONS).tolist()
         users = [names[homes.index(partition)] for partition in range(PARTITIONS)]
+        # They cross at the same time of theirs, or the window would pass over a test that takes long.
+        self._round_ms = START_MS + 40_000 * self.sent
         self._close_blocks(users, 0)
         return users
 
@@ -115,7 +117,7 @@ class Model:
             # More than a trainer polls at once: what is added and taken back in one micro-batch is never added.
             for home, user in enumerate(users):
                 for _ in range(POLL):
-                    shown = event_of(user, IMPRESSION, ["item/39"], START_MS + 40_000 * self.sent)
+                    shown = event_of(user, IMPRESSION, ["item/39"], self._round_ms)
                     self._writer.send(self.topics.events, home, message_of([shown]), key=user.encode())
             self.sent += POLL * len(users)
         self._close_blocks(users, APPROACH)
@@ -125,9 +127,9 @@ class Model:
         with self._lock:
             for home, user in enumerate(users):
                 for k in range(first, first + APPROACH):
-                    time_ms = START_MS + 40_000 * self.sent
-                    shown = event_of(user, IMPRESSION, [f"item/{(k + 20) % 40}", f"item/{(k + 21) % 40}"], time_ms)
-                    clicked = event_of(user, CLICK, [f"item/{k}"], time_ms)
+                    shown_ids = [f"item/{(k + 20) % 40}", f"item/{(k + 21) % 40}"]
+                    shown = event_of(user, IMPRESSION, shown_ids, self._round_ms)
+                    clicked = event_of(user, CLICK, [f"item/{k}"], self._round_ms)
                     self._writer.send(self.topics.events, home, message_of([shown, clicked]), key=user.encode())
                     self.sent += 2
             self._writer.flush()
