@@ -277,7 +277,7 @@ def test_a_broken_file_keeps_the_keys_and_says_so(
         await_until(lambda: value(api, "saros_api_keys_broken", key) == 1)
         assert api.client.get("/v1/popular", headers={"x-api-key": key}).status_code == 200
         assert api.client.get("/v1/popular").status_code == 401, "it never opens"
-        (said,) = [one for one in caplog.records if one.levelno == logging.ERROR]
+        (said,) = [one for one in caplog.records if (one.name, one.levelno) == ("saros", logging.ERROR)]
         assert said.getMessage() == "file of keys could not be read, the keys before it stay"
         put(file, good)
         await_until(lambda: value(api, "saros_api_keys_broken", key) == 0)
