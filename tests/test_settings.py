@@ -73,6 +73,10 @@ DEFAULTS = {
     "SAROS_API__HOST": "127.0.0.1",
     "SAROS_API__PORT": 8000,
     "SAROS_API__ALLOW_OPEN": False,
+    "SAROS_API__KEYS": "",
+    "SAROS_API__KEYS_FILE": "",
+    "SAROS_API__METRICS_OPEN": False,
+    "SAROS_API__ACCESS_LOG_SHARE": 0.0,
     "SAROS_API__K_MAX": 1000,
     "SAROS_API__EXCLUDE_MAX": 1000,
     "SAROS_API__USERS_MAX": 100,
@@ -140,6 +144,7 @@ LIMITS = {
     "SAROS_API__ACK_TIMEOUT_S": ("0.1", "0.09", "60", "61"),
     "SAROS_API__QUEUE_MAX_MESSAGES": ("1", "0", "100000", "100001"),
     "SAROS_API__QUEUE_MAX_MB": ("2", "1", "1000", "1001"),
+    "SAROS_API__ACCESS_LOG_SHARE": ("0", "-0.1", "1", "1.1"),
     "SAROS_API__LAG_MAX_S": ("0.1", "0.09", "86400", "86401"),
     "SAROS_API__CACHE_USERS": ("0", "-1", "50000000", "50000001"),
 }

@@ -27,6 +27,7 @@ from rich.text import Text
 import saros
 from saros import settings
 from saros.api import commands as api
+from saros.api import key_commands as keys
 from saros.console import Json, complain, progress
 from saros.environment import Setting, describe
 from saros.errors import InputError, SarosError
@@ -121,6 +122,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app)
 app.add_typer(trainer.app)
 app.add_typer(api.app)
+app.add_typer(keys.app, name="key")
 
 
 def _print_json(lines: list[Setting]) -> None:

@@ -387,6 +387,19 @@ class ApiSettings(_Concern):
     allow_open: Annotated[
         bool, Field(description="Listen where other machines reach it, though nobody is asked for a key")
     ] = False
+    keys: Annotated[
+        SecretStr,
+        Field(description="Keys of callers, as hashes; never shown, as a key may stand there by mistake"),
+        Allowed("a list of entries as `saros key new` prints them, separated by blanks"),
+    ] = SecretStr("")
+    keys_file: Annotated[
+        str,
+        Field(description="File with more keys, an entry on each line; it is read again when it changes; empty = none"),
+    ] = ""
+    metrics_open: Annotated[bool, Field(description="/metrics needs no key, though other routes do")] = False
+    access_log_share: Annotated[
+        float, Field(ge=0, le=1, description="Share of requests in the log; those that failed are there anyway")
+    ] = 0.0
     k_max: Annotated[int, Field(ge=1, le=10_000, description="Most items of an answer")] = 1000
     exclude_max: Annotated[int, Field(ge=1, le=100_000, description="Most items that a request leaves out")] = 1000
     users_max: Annotated[int, Field(ge=1, le=10_000, description="Most users of one request")] = 100

@@ -9,8 +9,10 @@ import httpx
 
 from saros.adapters.kafka import Cluster, Sender
 from saros.adapters.person import Person
+from saros.api.access import AccessLog
 from saros.api.app import App
 from saros.api.gates import Gates
+from saros.api.guard import Guard
 from saros.api.limits import Limits
 from saros.api.plan import Answer, Wish
 from saros.api.server import Server, listening, new_server
@@ -110,8 +112,8 @@ class Double:
 class Served:
     """A server that runs in a thread, and the model behind it."""
 
-    def __init__(self, model: Double, url: str, service: Service, server: Server) -> None:
-        self.model, self.url, self.service, self._server = model, url, service, server
+    def __init__(self, model: Double, url: str, app: App, service: Service, server: Server) -> None:
+        self.model, self.url, self.app, self.service, self._server = model, url, app, service, server
         self.client = httpx.Client(base_url=url, timeout=WAIT_S)
 
     def stop(self) -> None:
@@ -123,16 +125,18 @@ class Served:
 def served(
     model: Double, *, bootstrap: str = "127.0.0.1:1", topic: str = "nowhere", limits: Limits = LIMITS,
     header_max_bytes: int = 32_768, ack_timeout_s: float = 30.0, queue_messages: int = 10_000,
+    guard: Guard | None = None, access: AccessLog | None = None,
 ) -> Iterator[Served]:  # fmt: skip
     """Serve a model on a free port until the block ends. Without a broker nothing can be sent."""
     sender = Sender(Cluster(bootstrap), ack_timeout_s=ack_timeout_s, messages_max=queue_messages, bytes_max=64 * 2**20)
     service = Service(model, sender, topic, limits)
     failures: list[BaseException | None] = []
     listener = listening("127.0.0.1", 0)
-    server = new_server(App(service, failures.append), header_max_bytes)
+    app = App(service, failures.append, guard, access)
+    server = new_server(app, header_max_bytes)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
-    running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", service, server)
+    running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", app, service, server)
     try:
         await_until(lambda: server.started or not thread.is_alive())
         assert server.started

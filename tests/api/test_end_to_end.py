@@ -1,5 +1,6 @@
 """All of it: events over HTTP, Kafka, trainers and the API as processes of their own, recommendations over HTTP."""
 
+import json
 import re
 import signal
 import subprocess
@@ -211,6 +212,54 @@ def test_it_is_not_open_to_others_by_accident(trained: Model, host: str) -> None
     assert "SAROS_API__ALLOW_OPEN=true" in answer.stderr
     with started(trained, SAROS_API__HOST="0.0.0.0", SAROS_API__ALLOW_OPEN="true") as api:
         assert "nobody is asked for a key reachable=from other machines, too" in api.words()
+
+
+def saros(trained: Model, *arguments: str, given: str = "", **more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [SAROS, *arguments], env=trained.environ(**more), capture_output=True, text=True, check=False, input=given
+    )
+
+
+def test_with_keys_it_is_open_to_others_who_have_one(trained: Model, tmp_path: Path) -> None:
+    shop = json.loads(saros(trained, "key", "new", "shop", "--scope", "read", "--json").stdout)
+    entry = saros(trained, "key", "hash", "operator", "-s", "admin", given=f"{'k' * 40}\n").stdout
+    file = tmp_path / "keys"
+    file.write_text(entry)
+    settings = {"SAROS_API__HOST": "0.0.0.0", "SAROS_API__KEYS": shop["entry"], "SAROS_API__KEYS_FILE": str(file)}
+    with started(trained, **settings, SAROS_API__ACCESS_LOG_SHARE="1") as api:
+        assert "everybody is asked for a key keys=2 reachable=from other machines, too" in api.words()
+        assert api.client.get("/v1/stats").status_code == 401
+        for key in (shop["key"], "k" * 40):
+            assert api.client.get("/v1/stats", headers={"x-api-key": key}).status_code == 200
+        assert api.client.get("/livez").status_code == 200
+        new = json.loads(saros(trained, "key", "new", "new", "-s", "ingest", "-s", "read", "--json").stdout)
+        file.with_suffix(".new").write_text(new["entry"])
+        file.with_suffix(".new").replace(file)
+        await_until(lambda: api.client.get("/v1/stats", headers={"x-api-key": "k" * 40}).status_code == 401)
+        assert api.client.get("/v1/stats", headers={"x-api-key": new["key"]}).status_code == 200
+        stop(api)
+        words = api.words()
+    assert "keys were changed keys=2 names=new,shop" in words
+    assert re.search(
+        r"request answered method=GET route=/v1/stats status=200 ms=\S+ request_id=\S+ key=operator ", words
+    )
+    assert not any(key in words for key in (shop["key"], "k" * 40, new["key"]))
+
+
+def test_keys_that_are_wrong_are_named_and_not_shown(trained: Model, tmp_path: Path) -> None:
+    key = "saros_" + "k" * 43
+    for more, words in (
+        ({"SAROS_API__KEYS": key}, "entry 1 of SAROS_API__KEYS is no entry of a key"),
+        ({"SAROS_API__KEYS_FILE": str(tmp_path / "none")}, "cannot be read: No such file"),
+    ):
+        answer = saros(trained, "api", **more)
+        assert (answer.returncode, words in answer.stderr) == (2, True), answer.stderr
+        assert key not in answer.stdout + answer.stderr
+    short = saros(trained, "key", "hash", "shop", "-s", "read", given="guess")
+    assert (short.returncode, short.stdout) == (2, "")
+    wrong = saros(trained, "key", "new", "shop", "-s", "write")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "none of ingest, read, admin" in wrong.stderr
 
 
 def test_a_port_that_is_taken_is_named(trained: Model) -> None:

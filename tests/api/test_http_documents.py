@@ -103,7 +103,8 @@ def test_every_route_names_its_errors(document: dict[str, Any]) -> None:
     for form in ("", "/{user_id}"):
         expected["get", f"/v1/users{form}"] = always | model | {"200", "404"}
         expected["delete", f"/v1/users{form}"] = writes
-    assert {(method, path): set(one["responses"]) for path, method, one in operations(document)} == expected
+    told = {(method, path): set(one["responses"]) for path, method, one in operations(document)}
+    assert {route: statuses - {"401", "403"} for route, statuses in told.items()} == expected, "test_keys has those two"
     for path, _, one in operations(document):
         for status, answer in one["responses"].items():
             if status >= "400":
@@ -117,7 +118,8 @@ def test_every_route_names_its_errors(document: dict[str, Any]) -> None:
 def test_references_lead_somewhere_and_limits_are_those_that_are_set(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     for ref in refs(document):
-        assert ref.removeprefix("#/components/schemas/") in schemas, ref
+        kind, name = ref.removeprefix("#/components/").split("/")
+        assert name in document["components"][kind], ref
     assert not {"HTTPValidationError", "ValidationError"} & set(schemas)
     body = schemas["RecommendBody"]["properties"]
     assert body["k"]["anyOf"][0]["maximum"] == 77

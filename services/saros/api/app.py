@@ -10,10 +10,12 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from saros.api import openapi
+from saros.api import openapi, scopes
+from saros.api.access import AccessLog
 from saros.api.aliases import ALIASES, Aliased
 from saros.api.door import Door
 from saros.api.gate_routes import gate_routers
+from saros.api.guard import Guard
 from saros.api.hot import HotRoutes
 from saros.api.item_routes import items_routers
 from saros.api.metrics import Requests
@@ -26,14 +28,20 @@ from saros.api.user_routes import users_router
 class App(FastAPI):
     """FastAPI with the door around all that it does to a request."""
 
-    def __init__(self, service: Service, on_ready: Callable[[BaseException | None], None]) -> None:
-        """`on_ready` is called when the model is first ready, or cannot be loaded and why."""
+    def __init__(
+        self, service: Service, on_ready: Callable[[BaseException | None], None], guard: Guard | None = None,
+        access: AccessLog | None = None,
+    ) -> None:  # fmt: skip
+        """`on_ready` is called when the model is first ready, or cannot be loaded and why. No guard asks nobody."""
         self._service, self._requests = service, Requests()
+        self._guard, self._access = guard or Guard(), access or AccessLog()
 
         @asynccontextmanager
         async def life(_: FastAPI) -> AsyncIterator[None]:
             service.start(on_ready)
+            self._guard.start()
             yield
+            await self._guard.close()
             await service.close()
 
         super().__init__(
@@ -55,6 +63,7 @@ class App(FastAPI):
         )  # fmt: skip
         for router in self._routers:
             self.include_router(router)
+        self._hot = HotRoutes(service).all
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a request straight to the door; the framework's own way there is for what we have turned off."""
@@ -66,26 +75,35 @@ class App(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the framework's stack with the door before it: the hot routes need nothing of the stack."""
-        paths: dict[str, list[str]] = {}
+        stack = Aliased(super().build_middleware_stack())
+        limit = self._service.limits.concurrency_max
+        return Door(stack, self._hot, self.needs, limit, self._requests, self._guard, self._access)
+
+    @property
+    def needs(self) -> dict[tuple[str, str], int]:
+        """Return what each route asks for, by method and path."""
+        hot = [route.template for route in self._hot if route.endpoint is not None]
+        found = {("GET", template): self._guard.need("GET", template) for template in hot}
         for route in (route for router in self._routers for route in router.routes):
             assert isinstance(route, APIRoute), route
-            paths.setdefault(route.path, []).extend(route.methods or ())
-        paths |= {alias.template: paths[alias.path] for alias in ALIASES}
-        stack = Aliased(super().build_middleware_stack())
-        hot = HotRoutes(self._service).all
-        return Door(stack, hot, paths, self._service.limits.concurrency_max, self._requests)
+            found |= {(method, route.path): self._guard.need(method, route.path) for method in route.methods or ()}
+        for alias in ALIASES:
+            methods = [method for method, path in found if path == alias.path]
+            found |= {(method, alias.template): self._guard.need(method, alias.template) for method in methods}
+        return found
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
         if self.openapi_schema is None:
             self.openapi_schema = openapi.document(self, self._service.limits)
+            scopes.declare(self.openapi_schema, self.needs, asked=self._guard.asks)
         return self.openapi_schema
 
 
-async def _answer_invalid(_: Request, error: Exception) -> Response:
+async def _answer_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return response_of(validation_problem(list(error.errors())))
+    return response_of(request, validation_problem(list(error.errors())))
 
 
-async def _answer_defect(_: Request, error: Exception) -> Response:
-    return response_of(ProblemError(INTERNAL, "the log of the service says more"))
+async def _answer_defect(request: Request, error: Exception) -> Response:
+    return response_of(request, ProblemError(INTERNAL, "the log of the service says more"))

@@ -1,6 +1,7 @@
 """The command `saros api`."""
 
 import ipaddress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,6 +11,7 @@ from saros.errors import InputError
 from saros.settings import Settings, load
 
 if TYPE_CHECKING:
+    from saros.api.guard import Guard
     from saros.api.limits import Limits
     from saros.api.plan import ApiPlan
 
@@ -43,17 +45,29 @@ def limits_of(settings: Settings) -> "Limits":
     return Limits._make(getattr(settings.api, name) for name in Limits._fields)
 
 
-def check_host(settings: Settings) -> bool:
-    """Return whether only this machine reaches the API; refuse to be open to others unless that is wanted."""
+def guard_of(settings: Settings) -> "Guard":
+    """Return the guard with the keys that the settings tell of."""
+    from saros.api.guard import Guard
+    from saros.api.keys import read_entries
+
+    entries = settings.api.keys.get_secret_value().split()
+    fixed = read_entries((f"entry {number} of SAROS_API__KEYS", entry) for number, entry in enumerate(entries, 1))
+    file = Path(settings.api.keys_file) if settings.api.keys_file else None
+    return Guard(fixed, file, metrics_open=settings.api.metrics_open)
+
+
+def check_host(settings: Settings, *, asked: bool) -> bool:
+    """Return whether only this machine reaches the API; refuse to be open to others unless keys are asked for."""
     host = settings.api.host
     try:
         alone = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         raise InputError(f"SAROS_API__HOST={host} is no address", "give one such as 127.0.0.1, or localhost") from None
-    if not alone and not settings.api.allow_open:
+    if not (alone or asked or settings.api.allow_open):
         raise InputError(
             f"SAROS_API__HOST={host} can be reached from other machines, and nobody is asked for a key",
-            "keep 127.0.0.1 with a proxy before it that knows its callers, or set SAROS_API__ALLOW_OPEN=true",
+            "give keys in SAROS_API__KEYS or SAROS_API__KEYS_FILE (`saros key new` makes one), keep 127.0.0.1, or set "
+            "SAROS_API__ALLOW_OPEN=true where something else keeps strangers out",
         )
     return alone
 
@@ -65,14 +79,19 @@ def api() -> None:
     One process, which holds all items in memory and follows the model as it learns; start as many as you need. SIGTERM
     finishes the requests in work; a second one ends at once. Its documentation is at /docs.
 
+    With keys (SAROS_API__KEYS or SAROS_API__KEYS_FILE) callers need one in X-API-Key; without, it listens only where
+    nobody but this machine reaches it. `saros key new` makes one.
+
     Example:
 
       SAROS_KAFKA__BOOTSTRAP=localhost:9092 SAROS_REDIS__URL=redis://localhost:6379 saros api
     """
     settings = load()
-    plan, limits, alone = plan_of(settings), limits_of(settings), check_host(settings)
+    plan, limits, guard = plan_of(settings), limits_of(settings), guard_of(settings)
+    alone = check_host(settings, asked=guard.asks)
     from saros.adapters.kafka import Sender
     from saros.adapters.names import topics_of
+    from saros.api.access import AccessLog
     from saros.api.app import App
     from saros.api.model import Model
     from saros.api.server import freeze, listening, new_server, serve
@@ -107,8 +126,13 @@ def api() -> None:
         failures.append(failure)
         server.should_exit = True
 
-    server = new_server(App(service, ready), settings.api.header_max_bytes)
-    log("nobody is asked for a key", reachable="from this machine only" if alone else "from other machines, too")
+    serving = App(service, ready, guard, AccessLog(settings.api.access_log_share))
+    server = new_server(serving, settings.api.header_max_bytes)
+    reachable = "from this machine only" if alone else "from other machines, too"
+    if guard.asks:
+        log("everybody is asked for a key", keys=guard.keys, reachable=reachable)
+    else:
+        log("nobody is asked for a key", reachable=reachable)
     serve(server, listener)
     log("api has stopped", model=plan.model)
     if failures:

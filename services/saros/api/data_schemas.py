@@ -2,15 +2,17 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from saros.api.gates import ESTIMATES
-from saros.api.schemas import Body, Category, Id
+from saros.api.schemas import Body, Category, FromZero, Id, as_whole
 from saros.core.events import TIME_MAX_MS
 from saros.wire.rare import CATEGORIES_MAX, PROPERTIES_MAX
 
 _BLOCKS_MAX = 1_000_000
+_Blocks = Annotated[int, Field(ge=1, le=_BLOCKS_MAX), BeforeValidator(as_whole)]
+_Days = Annotated[int, Field(ge=1, le=8), BeforeValidator(as_whole)]
 
 
 def _check_properties(properties: dict[str, str]) -> dict[str, str]:
@@ -184,19 +186,32 @@ class GateChangeBody(Body):
     model_config = ConfigDict(
         extra="forbid",
         strict=True,
-        json_schema_extra={"examples": [{"blocks_max": 60}, {"blocks_max": "p95", "window_days": 3, "revision": 4}]},
+        json_schema_extra={
+            # Something that is to change, beside the revision.
+            "anyOf": [
+                {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+                for name in (
+                    "blocks_min",
+                    "blocks_max",
+                    "blocks_max_floor",
+                    "blocks_max_ceiling",
+                    "window_days",
+                    "mode",
+                    "own_row",
+                )
+            ],
+            "examples": [{"blocks_max": 60}, {"blocks_max": "p95", "window_days": 3, "revision": 4}],
+        },
     )
 
-    blocks_min: Annotated[
-        Annotated[int, Field(ge=1, le=_BLOCKS_MAX)] | Literal["min"] | None, Field(description="The paper's b.")
-    ] = None
+    blocks_min: Annotated[_Blocks | Literal["min"] | None, Field(description="The paper's b.")] = None
     blocks_max: Annotated[
-        Annotated[int, Field(ge=1, le=_BLOCKS_MAX)] | Annotated[str, Field(pattern=f"^(?:{ESTIMATES})$")] | None,
+        _Blocks | Annotated[str, Field(pattern=f"^(?:{ESTIMATES})$")] | None,
         Field(description="The paper's B; `mean` or a percentile such as `p97` is estimated each day."),
     ] = None
-    blocks_max_floor: Annotated[int | None, Field(ge=1, le=_BLOCKS_MAX, description="Least an estimate gives.")] = None
-    blocks_max_ceiling: Annotated[int | None, Field(ge=1, le=_BLOCKS_MAX, description="Most an estimate gives.")] = None
-    window_days: Annotated[int | None, Field(ge=1, le=8, description="Days over which blocks are counted.")] = None
+    blocks_max_floor: Annotated[_Blocks | None, Field(description="Least an estimate gives.")] = None
+    blocks_max_ceiling: Annotated[_Blocks | None, Field(description="Most an estimate gives.")] = None
+    window_days: Annotated[_Days | None, Field(description="Days over which blocks are counted.")] = None
     mode: Annotated[
         Literal["immediate", "shadow"] | None, Field(description="Learn at once, or only count and learn everything.")
     ] = None
@@ -204,7 +219,7 @@ class GateChangeBody(Body):
         Literal["freeze", "learn"] | None, Field(description="What the row of a user outside the band does.")
     ] = None
     revision: Annotated[
-        int | None, Field(ge=0, description="The revision that this is to change; where it is another, it is 409.")
+        FromZero | None, Field(description="The revision that this is to change; where it is another, it is 409.")
     ] = None
 
 

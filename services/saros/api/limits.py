@@ -9,6 +9,18 @@ EXTRAS_K_MAX = 200  # items of an answer with explore, diversity or explain: eac
 SEED_MAX = 64  # bytes
 
 
+def text_schema(most: int, least: int = 1) -> dict[str, object]:
+    """Return how JSON Schema says that a text has so many bytes: it counts characters, so the format says the rest."""
+    return {"type": "string", "minLength": least, "maxLength": most, "format": f"utf8-{most}"}
+
+
+# Partitions and offsets. Which partitions there are, the model knows.
+TOKEN_SCHEMA: dict[str, object] = {
+    "type": "string", "minLength": 3, "maxLength": TOKEN_MAX, "format": "saros-token",
+    "pattern": "^[0-9]{1,4}:[0-9]{1,18}(,[0-9]{1,4}:[0-9]{1,18})*$",
+}  # fmt: skip
+
+
 class Limits(NamedTuple):
     """Limits of requests."""
 

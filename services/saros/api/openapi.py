@@ -15,7 +15,7 @@ from pydantic.json_schema import models_json_schema
 import saros
 from saros.api import problems as p
 from saros.api.aliases import ALIASES, Alias
-from saros.api.bodies import LINES, PROTOBUF
+from saros.api.event_document import EVENTS_BODY
 from saros.api.limits import Limits
 from saros.api.queries import Parameter, Table, tables_of
 from saros.api.schemas import Popular, ProblemBody, Recommendations, Similar, list_limits
@@ -27,23 +27,13 @@ _ENCODED = ' Percent-encoded: a "/" in it is %2F.'
 _DESCRIPTION = """Events in, recommendations out; what is clicked changes what is recommended a moment later.
 
 Errors are `application/problem+json` (RFC 9457); their `type` never changes. Where it makes sense to try again, the
-answer has `Retry-After`. Parameters and fields that are not known are refused."""
+answer has `Retry-After`. Parameters and fields that are not known are refused. Every answer has an `X-Request-ID`: the
+one of the request, if it has one of 1 to 128 letters, digits and any of `._~:/@+=-`."""
 
 
 def _errors(*kinds: p.Kind) -> dict[int | str, dict[str, Any]]:
-    """Return errors as responses: one for each status, with an example for each kind."""
-    found: dict[int | str, dict[str, Any]] = {}
-    for kind in (*kinds, *_ALWAYS):
-        response = found.setdefault(kind.status, {"description": "", "content": {p.MEDIA_TYPE: {
-            "schema": {"$ref": _REF + ProblemBody.__name__}, "examples": {},
-        }}})  # fmt: skip
-        response["description"] = " ".join((response["description"], kind.meaning)).strip()
-        if kind.retry_s:
-            response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
-        response["content"][p.MEDIA_TYPE]["examples"][kind.name] = {
-            "value": {"type": kind.type, "title": kind.title, "status": kind.status, "detail": kind.meaning}
-        }
-    return dict(sorted(found.items(), key=lambda entry: str(entry[0])))
+    """Return errors as responses, with those that any request may get."""
+    return p.as_responses((*kinds, *_ALWAYS), ProblemBody.__name__)
 
 
 def route(tag: str, summary: str, description: str, *kinds: p.Kind, **more: Any) -> dict[str, Any]:
@@ -60,61 +50,13 @@ _ANSWER = {
     "recommendation_id": "5f0c8a1e9d3b7c42-1a", "items": _ITEMS, "source": "model", "user_state": "in_band",
     "model_time": "2026-01-31T12:00:00.250Z", "stale": False, "took_ms": 0.31,
 }  # fmt: skip
-_CLICK = {"kind": "click", "user": "ann", "item": "brazil", "time": 1700000007}
-_SLATE = {"kind": "impression", "user": "ann", "items": ["alien", "brazil", "clue"], "time": 1700000000}
-_ITEM = {"kind": "item", "item": "alien", "categories": ["horror"], "hidden": False}
-_EVENT_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "title": "Event",
-    "required": ["kind"],
-    "properties": {
-        "kind": {"enum": ["impression", "click", "negative", "positive", "item", "erase"]},
-        "user": {"type": ["string", "integer"], "description": "Who; all kinds but item need it."},
-        "items": {"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 1, "maxItems": 200,
-                  "description": "What was shown, of an impression."},
-        "item": {"type": ["string", "integer"], "description": "Of all other kinds but erase."},
-        "time": {"type": "number", "description": "Seconds, or from 1e11 on milliseconds; none: when it is taken."},
-        "weight": {"type": "number", "description": "Of negative and positive: above 0 and up to 10."},
-        "position": {"type": "integer", "description": "Of a click: its place, from 1."},
-        "event_id": {"type": "string", "description": "Of two with one id the second is dropped."},
-        "session_id": {"type": "string"},
-        "recommendation_id": {"type": "string", "description": "The answer that this comes of."},
-        "scenario": {"type": "string"},
-        "known_bot": {"type": "boolean"},
-        "categories": {"type": "array", "items": {"type": "string"}, "maxItems": 32, "description": "Of an item."},
-        "hidden": {"type": "boolean", "description": "Of an item: never recommended."},
-        "deleted": {"type": "boolean", "description": "Of an item: it is gone."},
-        "expires_at": {"type": "number", "description": "Of an item: not recommended from this time on."},
-        "properties": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Of an item."},
-    },
-}  # fmt: skip
-_EVENTS_BODY = {
-    "required": True,
-    "content": {
-        "application/json": {
-            "schema": {"oneOf": [_EVENT_SCHEMA, {"type": "array", "items": _EVENT_SCHEMA}]},
-            "examples": {"one": {"value": _CLICK}, "several": {"value": [_SLATE, _CLICK, _ITEM]}},
-        },
-        LINES: {
-            "schema": {"type": "string", "description": "An event on each line."},
-            "example": '{"kind":"click","user":"ann","item":"brazil"}\n{"kind":"click","user":"bob","item":"alien"}\n',
-        },
-        PROTOBUF: {
-            "schema": {
-                "type": "string",
-                "format": "binary",
-                "description": "An EventBatch or an Event of proto/saros/wire/v1/events.proto.",
-            }
-        },
-    },
-}
 
 EVENTS = route(
     "events", "Send events",
     "Returns when Kafka has acknowledged all good ones. Bad ones are refused one by one, with the reason; where all "
     "are bad it is 422. An event that is sent again needs the same `event_id`, or it counts twice.",
     *BODY, p.QUEUE_FULL, p.OVERLOADED, p.NOT_READY, p.KAFKA_AWAY,
-    openapi_extra={"requestBody": _EVENTS_BODY, **example("202", {
+    openapi_extra={"requestBody": EVENTS_BODY, **example("202", {
         "accepted": 2, "rejected": [{"index": 1, "reason": "id_missing", "detail": "no user"}], "token": "2:1041",
     })},
 )  # fmt: skip
@@ -126,8 +68,8 @@ RECOMMEND_POST = route(
 )  # fmt: skip
 RANK = route(
     "recommendations", "Rank candidates",
-    "Ranks the items you give, for a user or a guest. Items that the model does not know, or may not recommend, are "
-    "left out of the answer.",
+    "Ranks the items you give, for a user or a guest. Items that may not be recommended are left out of the answer; "
+    "one that the model does not know stands among the others as a new item does.",
     *BODY, p.OVERLOADED, p.NOT_READY, openapi_extra=example("200", _ANSWER),
 )  # fmt: skip
 STATS = route(

@@ -66,7 +66,7 @@ def read_token(token: str, partitions: int) -> list[tuple[int, int]]:
         partition, colon, offset = part.partition(":")
         if not (colon and partition.isascii() and partition.isdecimal() and offset.isascii() and offset.isdecimal()):
             raise ValueError("a token is partition:offset, more of them separated by commas")
-        if int(partition) >= partitions or len(offset) > 18:
+        if len(partition) > 4 or int(partition) >= partitions or len(offset) > 18:
             raise ValueError(f"a token names partition {partition[:8]}, offset {offset[:20]}: there is no such place")
         places.append((int(partition), int(offset)))
     return places

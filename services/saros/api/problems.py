@@ -4,7 +4,7 @@ Invariants: every answer from 400 on is one of these kinds, whoever found the er
 is told outside; it stands in the log.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -31,6 +31,8 @@ class Kind(NamedTuple):
 
 
 BAD_REQUEST = Kind(400, "bad-request", "Not understood", "The request is no HTTP, or its body cannot be read.")
+NO_KEY = Kind(401, "unauthorized", "No such key", "The header `X-API-Key` is missing, or its key is not known.")
+NOT_YOURS = Kind(403, "forbidden", "Not with this key", "The key is known, and has not the scope that the route needs.")
 NOT_FOUND = Kind(404, "not-found", "No such route", "No route has this path. A / inside an id is written %2F.")
 UNKNOWN_ITEM = Kind(404, "unknown-item", "Unknown item", "The model does not know this item.")
 UNKNOWN_USER = Kind(404, "unknown-user", "Unknown user", "Nothing is known of this user.")
@@ -51,8 +53,8 @@ KAFKA_AWAY = Kind(503, "kafka-away", "Events were not acknowledged", "Kafka did 
 STORE_AWAY = Kind(503, "store-away", "The store is away", "The store, where users are, does not answer.", 2)
 
 KINDS = (
-    BAD_REQUEST, NOT_FOUND, UNKNOWN_ITEM, UNKNOWN_USER, NOT_ALLOWED, TIMEOUT, CONFLICT, TOO_LARGE, MEDIA, INVALID,
-    QUEUE_FULL, HEAD_TOO_LARGE, INTERNAL, OVERLOADED, NOT_READY, KAFKA_AWAY, STORE_AWAY,
+    BAD_REQUEST, NO_KEY, NOT_YOURS, NOT_FOUND, UNKNOWN_ITEM, UNKNOWN_USER, NOT_ALLOWED, TIMEOUT, CONFLICT, TOO_LARGE,
+    MEDIA, INVALID, QUEUE_FULL, HEAD_TOO_LARGE, INTERNAL, OVERLOADED, NOT_READY, KAFKA_AWAY, STORE_AWAY,
 )  # fmt: skip
 _BY_STATUS = {kind.status: kind for kind in (BAD_REQUEST, NOT_FOUND, NOT_ALLOWED, TOO_LARGE, MEDIA, INVALID)}
 
@@ -65,11 +67,11 @@ class ProblemError(HTTPException):
         super().__init__(kind.status, detail, {**retry, **(headers or {})})
         self.kind, self.more = kind, more
 
-    def body(self) -> bytes:
-        """Return the problem as JSON."""
-        kind = self.kind
+    def body(self, request_id: str = "") -> bytes:
+        """Return the problem as JSON, with the id of the request if it has one."""
+        kind, own = self.kind, {"request_id": request_id} if request_id else {}
         return orjson.dumps(
-            {"type": kind.type, "title": kind.title, "status": kind.status, "detail": self.detail, **self.more}
+            {"type": kind.type, "title": kind.title, "status": kind.status, "detail": self.detail, **own, **self.more}
         )
 
 
@@ -113,12 +115,28 @@ def validation_problem(errors: list[Any]) -> ProblemError:
     )
 
 
-def response_of(error: ProblemError) -> Response:
+def response_of(request: Request, error: ProblemError) -> Response:
     """Return a problem as the framework sends it."""
-    return Response(error.body(), error.status_code, error.headers, MEDIA_TYPE)
+    return Response(error.body(request.scope["request_id"]), error.status_code, error.headers, MEDIA_TYPE)
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
     """Answer an error that a route raised."""
     assert isinstance(error, HTTPException)
-    return response_of(problem_of(error))
+    return response_of(request, problem_of(error))
+
+
+def as_responses(kinds: Iterable[Kind], model: str) -> dict[int | str, dict[str, Any]]:
+    """Return errors as OpenAPI has them: one response for each status, with an example for each kind."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for kind in kinds:
+        response = found.setdefault(kind.status, {"description": "", "content": {MEDIA_TYPE: {
+            "schema": {"$ref": f"#/components/schemas/{model}"}, "examples": {},
+        }}})  # fmt: skip
+        response["description"] = " ".join((response["description"], kind.meaning)).strip()
+        if kind.retry_s:
+            response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+        response["content"][MEDIA_TYPE]["examples"][kind.name] = {
+            "value": {"type": kind.type, "title": kind.title, "status": kind.status, "detail": kind.meaning}
+        }
+    return dict(sorted(found.items(), key=lambda entry: str(entry[0])))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from saros.api.limits import EXTRAS_K_MAX, SEED_MAX, TOKEN_MAX, WAIT_MS, K, Limits
+from saros.api.limits import EXTRAS_K_MAX, SEED_MAX, TOKEN_MAX, TOKEN_SCHEMA, WAIT_MS, K, Limits, text_schema
 from saros.api.plan import Extras
 from saros.api.problems import invalid
 from saros.api.replies import new_id
@@ -101,7 +101,7 @@ class Tables(NamedTuple):
 
 def tables_of(limits: Limits) -> Tables:
     """Return the tables with the limits that are set."""
-    id_schema: dict[str, object] = {"type": "string", "minLength": 1, "maxLength": ID_MAX}
+    id_schema = text_schema(ID_MAX)
     user = Parameter("user_id", _text(1, ID_MAX), None, id_schema, "Whose; any UTF-8 of 1 to 256 bytes.", "ann",
                      required=True)  # fmt: skip
     item = Parameter("item_id", _text(1, ID_MAX), None, id_schema, "Of which item; any UTF-8 of 1 to 256 bytes.",
@@ -113,11 +113,11 @@ def tables_of(limits: Limits) -> Tables:
         "An item to leave out; may be given again and again.", ["brazil"], many=limits.exclude_max,
     )  # fmt: skip
     category = Parameter("category", _text(1, CATEGORY_MAX), "",
-                         {"type": "string", "minLength": 1, "maxLength": CATEGORY_MAX},
+                         text_schema(CATEGORY_MAX),
                          "Only items of this category.", "horror")  # fmt: skip
     share_schema: dict[str, object] = {"type": "number", "minimum": 0, "maximum": 1}
     waiting = (
-        Parameter("min_token", _text(1, TOKEN_MAX), "", {"type": "string", "minLength": 1, "maxLength": TOKEN_MAX},
+        Parameter("min_token", _text(1, TOKEN_MAX), "", TOKEN_SCHEMA,
                   "A token of an earlier answer: wait until the model has learned of what was written then.", "2:1041"),
         Parameter("wait_ms", _whole(0, limits.wait_ms_max), None,
                   {"type": "integer", "minimum": 0, "maximum": limits.wait_ms_max},
@@ -129,7 +129,7 @@ def tables_of(limits: Limits) -> Tables:
         exclude,
         Parameter("exclude_seen", _flag, True, {"type": "boolean"}, "Leave out what the user clicked of late.", True),
         category,
-        Parameter("scenario", _text(1, SCENARIO_MAX), "", {"type": "string", "minLength": 1, "maxLength": SCENARIO_MAX},
+        Parameter("scenario", _text(1, SCENARIO_MAX), "", text_schema(SCENARIO_MAX),
                   "Where it is asked, such as home or checkout; handed back.", "home"),
         *waiting,
         Parameter("explore", _share, 0.0, share_schema,
@@ -137,7 +137,7 @@ def tables_of(limits: Limits) -> Tables:
         Parameter("diversity", _share, 0.0, share_schema,
                   "How much it counts against an item that it is like those before it.", 0.3),
         Parameter("explain", _flag, False, {"type": "boolean"}, "Say of each item what its score is made of.", True),
-        Parameter("seed", _text(1, SEED_MAX), "", {"type": "string", "minLength": 1, "maxLength": SEED_MAX},
+        Parameter("seed", _text(1, SEED_MAX), "", text_schema(SEED_MAX),
                   "What is drawn with `explore` comes from it; the `recommendation_id`, unless it is given.",
                   "5f0c8a1e9d3b7c42-1a"),
     )  # fmt: skip

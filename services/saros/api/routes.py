@@ -15,7 +15,7 @@ from saros.api.ingest import read_json, read_lines, read_protobuf
 from saros.api.limits import WAIT_MS, K
 from saros.api.metrics import Requests, exposed
 from saros.api.plan import Extras, Wish
-from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, bad_token, invalid_all, response_of
+from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, bad_token, invalid_all
 from saros.api.queries import extras_of
 from saros.api.replies import answer_object
 from saros.api.replies import json_response as _json
@@ -153,7 +153,7 @@ def plain_router(service: Service, requests: Requests) -> APIRouter:
     async def readyz() -> Response:
         reasons = service.model.why_not_ready()
         if reasons:
-            return response_of(ProblemError(NOT_READY, "; ".join(reasons), reasons=reasons))
+            raise ProblemError(NOT_READY, "; ".join(reasons), reasons=reasons)
         return _json({"status": "ready"})
 
     @router.get("/metrics", **openapi.METRICS)

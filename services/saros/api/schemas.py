@@ -2,17 +2,23 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from saros.api.limits import SEED_MAX, TOKEN_MAX, Limits
+from saros.api.limits import SEED_MAX, TOKEN_MAX, TOKEN_SCHEMA, Limits, text_schema
 from saros.wire.columns import ID_MAX, SCENARIO_MAX
 from saros.wire.rare import CATEGORY_MAX
 
 
+def as_whole(value: object) -> object:
+    """Return a number that is whole as an int, all else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def bytes_up_to(most: int) -> AfterValidator:
-    def check(text: str | None) -> str | None:
-        size = len(text.encode()) if text is not None else 1
+    def check(text: str) -> str:
+        size = len(text.encode())
         if not 1 <= size <= most:
             raise PydanticCustomError("bytes", "has {size} bytes, not 1 to {most}", {"size": size, "most": most})
         return text
@@ -20,13 +26,29 @@ def bytes_up_to(most: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-Id = Annotated[str, bytes_up_to(ID_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": ID_MAX})]
-Category = Annotated[
-    str, bytes_up_to(CATEGORY_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": CATEGORY_MAX})
-]
-_Scenario = Annotated[
-    str, bytes_up_to(SCENARIO_MAX), Field(json_schema_extra={"minLength": 1, "maxLength": SCENARIO_MAX})
-]
+Id = Annotated[str, bytes_up_to(ID_MAX), WithJsonSchema(text_schema(ID_MAX))]
+Category = Annotated[str, bytes_up_to(CATEGORY_MAX), WithJsonSchema(text_schema(CATEGORY_MAX))]
+_Scenario = Annotated[str, bytes_up_to(SCENARIO_MAX), WithJsonSchema(text_schema(SCENARIO_MAX))]
+Seed = Annotated[str, bytes_up_to(SEED_MAX), WithJsonSchema(text_schema(SEED_MAX))]
+# 6.0 is a whole number, too: JSON has but one kind of numbers.
+FromZero = Annotated[int, Field(ge=0), BeforeValidator(as_whole)]
+FromOne = Annotated[int, Field(ge=1), BeforeValidator(as_whole)]
+Token = Annotated[str, Field(min_length=1, max_length=TOKEN_MAX), WithJsonSchema(TOKEN_SCHEMA)]
+
+
+def _exactly_one(*names: str) -> JsonDict:
+    """Return how JSON Schema says that one of these fields is given, and the others are not, or are null."""
+    return {
+        "oneOf": [
+            {
+                "required": [name],
+                "properties": {
+                    other: {"type": "null"} if other != name else {"not": {"type": "null"}} for other in names
+                },
+            }
+            for name in names
+        ]
+    }
 
 
 class Body(BaseModel):
@@ -49,11 +71,8 @@ class _Asked(Body):
     user_id: Annotated[Id | None, Field(description="A user that the model may know.")] = None
     session: Annotated[list[SessionEvent] | None, Field(description="What a guest did, in order.")] = None
     scenario: Annotated[_Scenario | None, Field(description="Where it is asked; handed back.")] = None
-    min_token: Annotated[
-        str | None,
-        Field(min_length=1, max_length=TOKEN_MAX, description="Wait until the model has learned from these events."),
-    ] = None
-    wait_ms: Annotated[int | None, Field(ge=0, description="How long to wait for the token.")] = None
+    min_token: Annotated[Token | None, Field(description="Wait until the model has learned from these events.")] = None
+    wait_ms: Annotated[FromZero | None, Field(description="How long to wait for the token.")] = None
 
 
 class RecommendBody(_Asked):
@@ -63,16 +82,17 @@ class RecommendBody(_Asked):
         extra="forbid",
         strict=True,
         json_schema_extra={
+            **_exactly_one("user_id", "users", "session"),
             "examples": [
                 {"user_id": "ann", "k": 5, "exclude": ["brazil"]},
                 {"users": ["ann", "bob"], "k": 5},
                 {"session": [{"item": "alien", "kind": "impression"}, {"item": "brazil", "kind": "click"}], "k": 5},
-            ]
+            ],
         },
     )
 
     users: Annotated[list[Id] | None, Field(min_length=1, description="Many users; the answer has `results`.")] = None
-    k: Annotated[int | None, Field(ge=1, description="How many items; 10 unless it is given.")] = None
+    k: Annotated[FromOne | None, Field(description="How many items; 10 unless it is given.")] = None
     exclude: Annotated[list[Id], Field(description="Items to leave out.")] = []
     exclude_seen: Annotated[bool, Field(description="Leave out what the user clicked of late.")] = True
     category: Annotated[Category | None, Field(description="Only items of this category.")] = None
@@ -84,12 +104,8 @@ class RecommendBody(_Asked):
     ] = 0.0
     explain: Annotated[bool, Field(description="Say of each item what its score is made of.")] = False
     seed: Annotated[
-        str | None,
-        bytes_up_to(SEED_MAX),
-        Field(
-            description="What is drawn with `explore` comes from it; each `recommendation_id`, unless it is given.",
-            json_schema_extra={"minLength": 1, "maxLength": SEED_MAX},
-        ),
+        Seed | None,
+        Field(description="What is drawn with `explore` comes from it; each `recommendation_id`, unless it is given."),
     ] = None
 
     @model_validator(mode="after")
@@ -105,11 +121,14 @@ class RankBody(_Asked):
     model_config = ConfigDict(
         extra="forbid",
         strict=True,
-        json_schema_extra={"examples": [{"user_id": "ann", "candidates": ["alien", "brazil", "clue"]}]},
+        json_schema_extra={
+            **_exactly_one("user_id", "session"),
+            "examples": [{"user_id": "ann", "candidates": ["alien", "brazil", "clue"]}],
+        },
     )
 
     candidates: Annotated[list[Id], Field(min_length=1, description="The items to rank.")]
-    k: Annotated[int | None, Field(ge=1, description="How many of them; all, unless it is given.")] = None
+    k: Annotated[FromOne | None, Field(description="How many of them; all, unless it is given.")] = None
     exclude_seen: Annotated[bool, Field(description="Leave out what the user clicked of late.")] = False
 
     @model_validator(mode="after")
@@ -224,6 +243,7 @@ class ProblemBody(BaseModel):
     title: str
     status: int
     detail: str
+    request_id: Annotated[str | None, Field(description="The `X-Request-ID` of the answer; logs have it, too.")] = None
     errors: Annotated[
         list[dict[str, str]] | None, Field(description="Of `invalid`: where, which name, and what is wrong.")
     ] = None

@@ -114,8 +114,16 @@ def _id(value: Mapping[str, Any], name: str) -> str:
 
 def _id_text(what: str, value: object) -> str:
     """Return an id; files often have whole numbers for one."""
+    whole = _whole(value)
+    return _text(what, value if whole is None else str(whole))
+
+
+def _whole(value: object) -> int | None:
+    """Return a whole number, None of all else. 5.0 is one, too: JSON has but one kind of numbers."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     # Compared by type, because a bool is an int to isinstance.
-    return _text(what, str(value) if type(value) is int else value)
+    return value if type(value) is int else None
 
 
 def _text(what: str, value: object) -> str:
@@ -153,6 +161,7 @@ def _time(value: Mapping[str, Any], name: str) -> int:
 
 
 def _position(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= _POSITION_MAX:
+    whole = _whole(value)
+    if whole is None or not 0 <= whole <= _POSITION_MAX:
         raise BadObjectError(BAD_FIELD, f"position {short(value)} is no whole number from 0 to {_POSITION_MAX}")
-    return value
+    return whole
