@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from saros.api.people import Person
+from saros.api.people import NOBODY, Party, Person
 from saros.api.plan import Wish
 from saros.api.world import World
 from saros.core import topk
@@ -20,6 +20,7 @@ from saros.core.popular import popular as popular_items
 from saros.core.tiles import TILE_BITS
 
 Items = list[tuple[str, float]]
+_NONE: I32 = np.zeros(0, np.int32)
 
 
 def row_of(world: World, wish: Wish, person: Person) -> tuple[F32 | None, str]:
@@ -41,7 +42,7 @@ def excluded(world: World, wish: Wish, person: Person) -> I32:
         clicked = [item for item, clicked in wish.session if clicked]
         slots += [shelf.slots_of(clicked)] if clicked else []
         slots += [shelf.seen(person.seen)] if len(person.seen) else []
-    found: I32 = np.concatenate(slots) if slots else np.zeros(0, np.int32)
+    found: I32 = np.concatenate(slots) if slots else _NONE
     return found[found >= 0]
 
 
@@ -56,9 +57,41 @@ def best(world: World, wish: Wish, person: Person) -> tuple[Items, str]:
     return named(world, found), source
 
 
+def best_of(world: World, wishes: Sequence[Wish], party: Party, places: Sequence[int]) -> list[tuple[Items, str]]:
+    """Return the best items for each wish, and where they came from. Its user stands in the party at its place, or -1.
+
+    Those with a row of their own are answered together, as far as they want the same of the catalogue.
+    """
+    found: list[tuple[Items, str]] = [([], "")] * len(wishes)
+    alike: dict[tuple[int, str, bool], list[int]] = {}
+    moved = party.moved()
+    for k, (wish, place) in enumerate(zip(wishes, places, strict=True)):
+        if place >= 0 and moved[place] and not wish.exclude and not wish.session and wish.k:
+            alike.setdefault((wish.k, wish.category, wish.exclude_seen), []).append(k)
+        else:
+            found[k] = best(world, wish, party.person(place) if place >= 0 else NOBODY)
+    for (size, category, exclude_seen), which in alike.items():
+        rows = np.array([places[k] for k in which], np.int32)
+        for k, items in zip(which, _best_alike(world, party, rows, size, category, exclude_seen), strict=True):
+            found[k] = items, "model"
+    return found
+
+
+def _best_alike(world: World, party: Party, rows: I32, k: int, category: str, exclude_seen: bool) -> list[Items]:
+    """Return the best k items for users by their own rows."""
+    shelf = world.shelf
+    allowed = combine(shelf.catalogue.arrays.known, shelf.category(category), shelf.withheld(), _NONE)
+    exclude, starts = shelf.seen_by(party.users, rows) if exclude_seen else (_NONE, np.zeros(len(rows) + 1, np.int64))
+    found = topk.top_k_many(shelf.catalogue, party.users.rows, rows, k, allowed, exclude, starts)
+    return [
+        list(zip(shelf.texts(slots[:size]), scores, strict=False))
+        for slots, scores, size in zip(found.slots.tolist(), found.scores.tolist(), found.sizes.tolist(), strict=True)
+    ]
+
+
 def named(world: World, found: topk.Found) -> Items:
     """Return what was found, with the ids of items."""
-    return list(zip(world.shelf.texts(found.slots), found.scores.tolist(), strict=True))
+    return list(zip(world.shelf.texts(found.slots.tolist()), found.scores.tolist(), strict=True))
 
 
 def ranked(world: World, wish: Wish, person: Person, candidates: Sequence[str]) -> tuple[Items, str]:
@@ -106,7 +139,7 @@ def similar(world: World, item_id: str, k: int, exclude: Sequence[str], category
     slot = int(shelf.slots_of([item_id])[0])
     if slot < 0:
         return None
-    out = shelf.slots_of(exclude) if exclude else np.zeros(0, np.int32)
+    out = shelf.slots_of(exclude) if exclude else _NONE
     within, without = shelf.category(category), shelf.withheld()
     return named(world, topk.similar(shelf.catalogue, slot, k, within=within, without=without, exclude=out[out >= 0]))
 

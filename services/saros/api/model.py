@@ -8,10 +8,13 @@ trouble never reaches the caller.
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
+import numpy as np
+
 from saros.api import answers
+from saros.api.desk import Call, Desk
 from saros.api.feed import Feed
 from saros.api.lookups import Lookups
 from saros.api.observe import (
@@ -24,19 +27,22 @@ from saros.api.observe import (
     API_SLICE_SECONDS,
     API_STALE,
 )
-from saros.api.people import NOBODY, Person
+from saros.api.people import NOBODY, STATES, Party
 from saros.api.plan import Answer, ApiPlan, Wish, read_token
 from saros.api.world import Read, World
+from saros.core.glance import COLD
 from saros.errors import SarosError
 from saros.telemetry import log
 
 __all__ = ["Answer", "ApiPlan", "Model", "Wish"]
 
 _SLICE_S = 0.0005  # pieces of work are shorter than this: a slice stays below a millisecond
+_SLICE_ROWS = 160_000  # rows that are looked at in a slice: about half a millisecond of it where bounds do not help
 _IDLE_S = 0.2
 _OBSERVE_S = 1.0
 _PARTITIONS_MAX = 1024
 _ANSWERS = {source: API_ANSWERS.labels(source) for source in ("model", "session", "popular")}
+_NOTHING = Answer([], "popular", STATES[COLD], 0, True, None)
 
 
 class Model:
@@ -52,6 +58,7 @@ class Model:
         self._folding: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._observe_at = 0.0
+        self._desk = Desk(self._serve)
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -70,7 +77,7 @@ class Model:
         await asyncio.get_running_loop().run_in_executor(None, self._feed.stop)
         assert self._folding is not None, "it was started"
         self._folding.cancel()
-        await asyncio.gather(self._folding, *self._closing, return_exceptions=True)
+        await asyncio.gather(self._folding, self._desk.close(), *self._closing, return_exceptions=True)
         for lookups in self._lookups.values():
             await lookups.close()
         self._lookups.clear()
@@ -197,28 +204,83 @@ class Model:
 
     async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
         """Return an answer for each wish; ValueError for a token that is none. Before the first boot they are empty."""
-        asked_s = time.monotonic()
-        reached = [await self._reach(wish, asked_s) for wish in wishes]
-        world, found = self._world, list[Answer]()
+        reached = None
+        if any(wish.token for wish in wishes):
+            asked_s = time.monotonic()
+            reached = [await self._reach(wish, asked_s) for wish in wishes]
+        found = await self._desk.answer(wishes)
+        if reached is None:
+            return found
+        return [answer._replace(token_reached=each) for answer, each in zip(found, reached, strict=True)]
+
+    async def _serve(self, calls: Sequence[Call]) -> None:
+        """Answer the calls of a pass, so many wishes at a time as a slice of the loop has room for."""
+        wishes, world = [wish for call in calls for wish in call.wishes], self._world
         if world is None:
             API_FALLBACKS.labels("not_ready").inc(len(wishes))
-            return [Answer([], "popular", "cold", 0, True, each) for each in reached]
-        people, begun_s = await self._people(world, wishes), time.perf_counter()
-        for wish, person, each in zip(wishes, people, reached, strict=True):
-            if found and time.perf_counter() - begun_s > _SLICE_S:
+            for call in calls:
+                _resolve(call, [_NOTHING] * len(call.wishes))
+            return
+        party, places = await self._party(world, wishes)
+        size, begun_s = max(1, _SLICE_ROWS // max(1, world.replica.items.table.size)), time.perf_counter()
+        waiting, answers = deque(calls), list[Answer]()
+        for first in range(0, len(wishes), size):
+            if time.perf_counter() - begun_s > _SLICE_S:
                 begun_s = await _give_way(begun_s)
-            items, source = answers.best(world, wish, person)
-            found.append(self._answer(world, wish, person, items, source, each))
+            end = first + size
+            answers += self._answers(world, wishes[first:end], party, places[first:end])
+            while waiting and len(answers) >= len(waiting[0].wishes):
+                call = waiting.popleft()
+                count = len(call.wishes)
+                _resolve(call, answers[:count])
+                del answers[:count]
+
+    async def _party(self, world: World, wishes: Sequence[Wish]) -> tuple[Party, list[int]]:
+        """Return who asks, and where in that party the user of each wish stands; -1: it has none."""
+        ids, places = list[str](), list[int]()
+        lookups = self._lookups.get(world)
+        for wish in wishes:
+            places.append(len(ids) if wish.user_id and lookups is not None else -1)
+            if places[-1] >= 0:
+                ids.append(wish.user_id)
+        if lookups is None or not ids:
+            return world.people.find(np.zeros(0, np.uint64), np.zeros(0, np.int32))[0], places
+        return await lookups.find(ids), places
+
+    def _answers(
+        self, world: World, wishes: Sequence[Wish], party: Party, places: Sequence[int]
+    ) -> list[Answer]:  # fmt: skip
+        """Return an answer for each wish."""
+        behind, away, newest_ms = self._is_behind(world), self._is_away(world), world.newest_ms
+        states, stale, found, sources = party.states.tolist(), party.stale.tolist(), list[Answer](), Counter[str]()
+        for wish, place, (items, source) in zip(
+            wishes, places, answers.best_of(world, wishes, party, places), strict=True
+        ):
+            state = STATES[states[place] if place >= 0 else COLD]
+            doubted = behind or (place >= 0 and stale[place] != 0) or (away and wish.user_id != "")
+            sources[source] += 1
+            if source == "popular":
+                known = state != STATES[COLD] or (place >= 0 and party.users.seen_count[place] > 0)
+                _note_fallback(wish, away, known)
+            found.append(Answer(items, source, state, newest_ms, doubted, None))
+        for source, count in sources.items():
+            _ANSWERS[source].inc(count)
         return found
 
     async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
         """Return candidates in order (`wish.k` at most): see `saros.api.answers.ranked`."""
         reached, world = await self._reach(wish, time.monotonic()), self._world
         if world is None:
-            return Answer([], "popular", "cold", 0, True, reached)
-        (person,) = await self._people(world, [wish])
+            return _NOTHING._replace(token_reached=reached)
+        party, (place,) = await self._party(world, [wish])
+        person = party.person(place) if place >= 0 else NOBODY
         items, source = answers.ranked(world, wish, person, candidates)
-        return self._answer(world, wish, person, items, source, reached)
+        _ANSWERS[source].inc()
+        away = wish.user_id != "" and self._is_away(world)
+        if source == "popular":
+            _note_fallback(wish, away, person.state != STATES[COLD] or len(person.seen) > 0)
+        stale = person.stale or away or self._is_behind(world)
+        return Answer(items, source, person.state, world.newest_ms, stale, reached)
 
     def similar(
         self, item_id: str, k: int, exclude: Sequence[str] = (), category: str = ""
@@ -263,17 +325,6 @@ class Model:
         lookups = self._lookups.get(world)
         return lookups is None or lookups.away
 
-    def _answer(
-        self, world: World, wish: Wish, person: Person, items: answers.Items, source: str, reached: bool | None
-    ) -> Answer:
-        _ANSWERS[source].inc()
-        away = bool(wish.user_id) and self._is_away(world)
-        if source == "popular":
-            known = "row_not_moved" if len(person.seen) or person.state != "cold" else "unknown_user"
-            API_FALLBACKS.labels("no_session" if not wish.user_id else "store_away" if away else known).inc()
-        stale = person.stale or away or self._is_behind(world)
-        return Answer(items, source, person.state, world.newest_ms, stale, reached)
-
     async def _reach(self, wish: Wish, begun_s: float) -> bool | None:
         """Wait until the log is folded as far as a token says; False where that takes too long."""
         if not wish.token:
@@ -288,14 +339,17 @@ class Model:
             await asyncio.wait([self._moved], timeout=left_s)
         return True
 
-    async def _people(self, world: World, wishes: Sequence[Wish]) -> list[Person]:
-        """Return who asks: from memory, and all others with one read of the store."""
-        ids = [wish.user_id for wish in wishes if wish.user_id]
-        if not ids:
-            return [NOBODY] * len(wishes)
-        lookups = self._lookups.get(world)
-        each = iter(await lookups.find(ids) if lookups is not None else [NOBODY] * len(ids))
-        return [next(each) if wish.user_id else NOBODY for wish in wishes]
+
+def _resolve(call: Call, answers: list[Answer]) -> None:
+    """Hand answers to who waits for them, if it still does."""
+    if not call.answers.done():
+        call.answers.set_result(answers)
+
+
+def _note_fallback(wish: Wish, away: bool, known: bool) -> None:
+    """Count an answer without the model."""
+    reason = "row_not_moved" if known else "unknown_user"
+    API_FALLBACKS.labels("no_session" if not wish.user_id else "store_away" if away else reason).inc()
 
 
 async def _give_way(begun_s: float) -> float:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from saros.core.codec import bounds_of
 from saros.core.gate import GateRules, gate_state
 from saros.core.glance import (
-    BLOCKS,
-    COUNTED,
+    COLD,
     MOVED,
     NOTHING,
     ROW,
@@ -27,18 +26,24 @@ from saros.core.glance import (
     WHOLE,
     GlanceArrays,
     absorb,
-    blank,
     glance_arrays,
+    pick,
+    put,
+    settle,
+    tell_states,
 )
-from saros.core.jit import F32, I32, U32, U64, copy_columns
+from saros.core.jit import F32, I32, I64, U8, U32, U64, copy_columns
 from saros.core.sessions import SessionRules
 from saros.core.table import SlotTable
 from saros.redo.record import bounds
-from saros.wire.operations import read_user
+from saros.wire.operations import read_glances
 from saros.wire.v1 import redo_pb2 as pb
 
 _SLICE = 512  # users of a record that are taken in at once
 _LEAST = 4096  # users in memory: what a few records may touch
+
+
+STATES = ("cold", "below", "in_band", "above")
 
 
 class Person(NamedTuple):
@@ -50,7 +55,28 @@ class Person(NamedTuple):
     stale: bool = False  # the store's fence lies behind what the log has said
 
 
-NOBODY = Person(None, np.zeros(0, np.uint32), "cold")
+NOBODY = Person(None, np.zeros(0, np.uint32), STATES[COLD])
+
+
+class Party(NamedTuple):
+    """Users who ask, as columns; what is known of them is theirs and moves no more."""
+
+    keys: U64  # [n]
+    homes: I32  # [n] their partitions
+    users: GlanceArrays
+    stale: U8  # [n] 1: the store's fence lies behind what the log has said
+    states: U8  # [n] places in STATES
+
+    def moved(self) -> list[bool]:
+        """True of those who have a row of their own."""
+        found: list[bool] = ((self.users.numbers[:, MOVED] > 0) & (self.users.known == WHOLE)).tolist()
+        return found
+
+    def person(self, k: int) -> Person:
+        """Return one of them."""
+        users = self.users
+        row = users.rows[k] if users.numbers[k, MOVED] > 0 and users.known[k] == WHOLE else None
+        return Person(row, users.seen[k, : users.seen_count[k]], STATES[self.states[k]], bool(self.stale[k]))
 
 
 class People:
@@ -60,9 +86,9 @@ class People:
         self._table = SlotTable(max(limit, _LEAST), capacity=1024)
         self._dim, self._rules = dim, rules
         self._arrays = glance_arrays(self._table.capacity, dim, rules)
-        self._bounds = [tuple(gate_state(gate).bounds.tolist())] * partitions
+        self._bounds: I64 = np.tile(gate_state(gate).bounds.astype(np.int64), (partitions, 1))
         self.fences = [-1] * partitions  # the redo offset of the highest fence of the store that was met
-        self._overrun = [-1] * partitions  # the last record that had users without room
+        self._overrun: I64 = np.full(partitions, -1, np.int64)  # the last record that had users without room
         self._pinned: list[deque[tuple[int, I32]]] = [deque() for _ in range(partitions)]
 
     @property
@@ -122,83 +148,47 @@ class People:
         self._arrays.known[fresh], self._arrays.at[fresh] = NOTHING, -1
         return slots
 
-    def find(self, keys: U64, partitions: I32) -> list[Person | None]:
-        """Return users that are known as of now; None: the store has to be asked."""
-        slots = self._table.find(keys).tolist()
-        return [
-            self._person(self._arrays, slot, int(partition))
-            if slot >= 0 and self._arrays.known[slot] == WHOLE
-            else None
-            for slot, partition in zip(slots, partitions, strict=True)
-        ]
+    def find(self, keys: U64, homes: I32) -> tuple[Party, int]:
+        """Return users as far as they are known as of now, and of how many the store has to be asked: NOTHING."""
+        count = len(keys)
+        users = glance_arrays(count, self._dim, self._rules)
+        party = Party(keys, homes, users, np.zeros(count, np.uint8), np.zeros(count, np.uint8))
+        missing = pick(users, self._arrays, self._table.find(keys), WHOLE)
+        self._tell_states(party)
+        return party, missing
 
-    def nearest(self, keys: U64, partitions: I32) -> list[Person | None]:
-        """Return what is known of users while the store does not answer: of some, a state without its row."""
-        slots = self._table.find(keys).tolist()
-        return [
-            self._person(self._arrays, slot, int(partition)) if slot >= 0 and self._arrays.known[slot] else None
-            for slot, partition in zip(slots, partitions, strict=True)
-        ]
+    def near(self, party: Party) -> None:
+        """Tell what is known of users while the store does not answer: of some, a state without its row."""
+        pick(party.users, self._arrays, self._table.find(party.keys), STATE)
+        self._tell_states(party)
 
-    def _person(self, users: GlanceArrays, slot: int, partition: int, stale: bool = False) -> Person:
-        numbers, (low, high) = users.numbers[slot], self._bounds[partition]
-        count = int(numbers[COUNTED])
-        state = "cold" if not numbers[BLOCKS] else "below" if count < low else "above" if count > high else "in_band"
-        row = users.rows[slot].copy() if numbers[MOVED] > 0 and users.known[slot] == WHOLE else None
-        return Person(row, users.seen[slot, : users.seen_count[slot]].copy(), state, stale)
+    def _tell_states(self, party: Party) -> None:
+        tell_states(party.users, party.homes, self._bounds, party.states)
 
-    def take(
-        self, partition: int, offset: int, expected: int, keys: U64, values: Sequence[bytes | None]
-    ) -> dict[int, Person]:
-        """Take in users as the store has them under a fence; return them by key. `expected` was met before the read."""
-        stale = offset < max(expected, self._overrun[partition])
+    def take(self, party: Party, which: I32, offsets: I64, expected: I64, values: Sequence[bytes | None]) -> None:
+        """Let users of a party be as the store has them, who stand at `which`, each under the fence of its partition.
+
+        offsets, expected: of each partition, the redo offset of the fence that was found (-1 where none was), and of
+        the one that was met before the read.
+        """
+        homes, fences = party.homes[which], np.array(self.fences, np.int64)
+        doubted = offsets < np.maximum(expected, self._overrun)
         # A read that came late may be behind another one, and is as good; but what it holds is not to stay.
-        late = stale or offset < self.fences[partition]
-        self.meet(partition, offset)
-        read = self._read(offset, values)
-        found, kept = {}, []
-        for k, (key, slot) in enumerate(zip(keys.tolist(), self._table.find(keys).tolist(), strict=True)):
-            known = self._arrays.known[slot] if slot >= 0 else NOTHING
-            if known != NOTHING and self._arrays.at[slot] > offset:
-                if known == STATE and not late:  # no record that the store lacks has moved its row
-                    self._arrays.rows[slot], self._arrays.known[slot] = read.rows[k], WHOLE
-                found[key] = self._person(self._arrays, slot, partition, late and known == STATE)
-            else:
-                found[key] = self._person(read, k, partition, stale)
-                kept.append(k)
-        if not late:
-            self._keep(keys[kept], kept, read)
-        return found
-
-    def _keep(self, keys: U64, which: list[int], read: GlanceArrays) -> None:
-        """Keep users that were read, as far as there is room."""
-        slots = self._intern(keys)
-        there = np.flatnonzero(slots >= 0)
-        taken = np.array(which, np.int64)[there]
-        columns: tuple[NDArray[Any], ...] = self._arrays
-        sources: tuple[NDArray[Any], ...] = read
-        for column, source in zip(columns, sources, strict=True):
-            column[slots[there]] = source[taken]
-
-    def _read(self, offset: int, values: Sequence[bytes | None]) -> GlanceArrays:
-        """Return users out of the store's values."""
-        read = glance_arrays(len(values), self._dim, self._rules)
-        there = [k for k, value in enumerate(values) if value is not None]
-        stored = [read_user(values[k] or b"") for k in there]
-        states = [user.state for user in stored]
-        for k, user in zip(there, stored, strict=True):
-            if user.row:
-                read.rows[k] = np.frombuffer(user.row, np.float32)
-        nothing: F32 = np.zeros((0, self._dim), np.float32)
+        late = (doubted | (offsets < fences))[homes].astype(np.uint8)
+        for partition in np.unique(homes).tolist():
+            self.meet(partition, int(offsets[partition]))
+        read = glance_arrays(len(which), self._dim, self._rules)
         # Offset -1 is that of a store to which nothing was flushed: then there are no users.
-        absorb(
-            read, np.array(there, np.int32), np.zeros(len(there), np.uint8), b"".join(states),
-            bounds(np.array([len(state) for state in states], np.int64)), nothing, offset,
-        )  # fmt: skip
-        for k in set(range(len(values))) - set(there):
-            blank(read, k, offset)
-        read.known[:] = WHOLE
-        return read
+        read_glances(read, values, offsets[homes])
+        keys, places, stale = party.keys[which], np.arange(len(which), dtype=np.int32), doubted[homes].astype(np.uint8)
+        settle(self._arrays, self._table.find(keys), read, places, late, stale)
+        kept = np.flatnonzero(late == 0).astype(np.int32)
+        if len(kept):
+            slots = self._intern(keys[kept])
+            put(self._arrays, slots, read, kept)
+        put(party.users, which, read, places)
+        party.stale[which] = stale
+        self._tell_states(party)
 
 
 def _column(data: bytes, dtype: type[np.generic]) -> NDArray[Any]:

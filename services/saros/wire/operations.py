@@ -14,13 +14,16 @@ The order is that of the events: erasing comes first, ledgers change in the orde
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.codec import put
-from saros.core.jit import F32, I32, I64, U8, U64, kernel
+from saros.core.codec import BAD_LENGTH, BAD_ROW, GOOD, get, put, refuse
+from saros.core.codec_users import user_fault
+from saros.core.glance import WHOLE, GlanceArrays, blank, glance_arrays, read_state
+from saros.core.jit import F32, I32, I64, U8, U64, as_int, kernel
+from saros.core.sessions import SessionRules
 
 SET, PUT, DROP, CLEAR, ERASE, KEEP = 1, 2, 3, 4, 5, 6
 _HEAD, _NUMBER = struct.Struct("<BQ"), struct.Struct("<i")
@@ -129,6 +132,39 @@ def read_user(value: bytes) -> StoredUser:
     return StoredUser(bool(value[0] & HAS_WAITING), value[3:end], value[end:])
 
 
+@kernel
+def _read_glances(users: GlanceArrays, buffer: U8, sizes: I64, at: I64) -> tuple[int, int]:
+    """Fill users from their values, one behind the other, sizes[k] -1 being none; return as `first_fault` does."""
+    first, dim = 0, users.rows.shape[1]
+    for k in range(sizes.shape[0]):
+        if sizes[k] < 0:
+            blank(users, k, at[k])
+            continue
+        end = first + sizes[k]
+        row = as_int(get(buffer, first + 1, 2)) if sizes[k] >= 3 else 0
+        state = first + 3 + row
+        if state > end:
+            return k, BAD_LENGTH
+        if row != 0 and row != 4 * dim:
+            return k, BAD_ROW
+        fault = user_fault(buffer, state, end)
+        if fault != GOOD:
+            return k, fault
+        read_state(users, k, buffer, state)
+        users.known[k], users.at[k] = WHOLE, at[k]
+        for d in range(row // 4):
+            users.rows[k, d] = np.uint32(get(buffer, first + 3 + 4 * d, 4)).view(np.float32)
+        first = end
+    return -1, GOOD
+
+
+def read_glances(users: GlanceArrays, values: Sequence[bytes | None], at: I64) -> None:
+    """Fill users, who are unknown, from the store's values, each as of a redo offset; None: there is no such user."""
+    sizes = np.fromiter([-1 if value is None else len(value) for value in values], np.int64, len(values))
+    buffer: U8 = np.frombuffer(bytearray().join([value for value in values if value]), np.uint8)
+    refuse("a user's value", *_read_glances(users, buffer, sizes, at))
+
+
 def read_operations(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """Yield the operations one by one: code, user, number of a block (or 0), value (or none)."""
     at = 0
@@ -146,8 +182,9 @@ def read_operations(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def warm() -> None:
-    """Compile what writes operations."""
+    """Compile what writes operations, and what reads users' values."""
     one, none = np.zeros(1, np.uint64), np.zeros(0, np.uint8)
     starts, flags = np.zeros(2, np.int64), np.zeros(1, np.uint8)
     ledger_operations(one, np.zeros(1, np.int32), flags, starts, none)
     user_operations(one, flags, starts, none, np.zeros((0, 2), np.float32), np.zeros((1, 2), np.int32))
+    read_glances(glance_arrays(1, 2, SessionRules()), [None], np.zeros(1, np.int64))
