@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from saros.api.people import People, Person
+from saros.api.people import People, Person, told_by
 from saros.core.codec_users import pack_users
 from saros.core.gate import GateRules
 from saros.core.glance import NOTHING, ROW
@@ -47,7 +47,7 @@ def people() -> People:
 
 
 def absorb(cache: People, offset: int, record: pb.Record) -> None:
-    for _ in cache.absorb(0, offset, record):
+    for _ in cache.absorb(told_by([(0, offset, record)], DIM)):
         pass
 
 

@@ -108,9 +108,9 @@ class RedoLog:
         """Read all partitions, each from behind its fence."""
         self._reader.assign(self._topic, [(partition, fence.offset + 1) for partition, fence in enumerate(fences)])
 
-    def poll(self, timeout_s: float, count: int = 100) -> list[Message]:
-        """Return what has come since the last call."""
-        polled = self._reader.poll(count, timeout_s)
+    def poll(self, timeout_s: float, count: int = 100, linger_s: float = 0.0) -> list[Message]:
+        """Return what has come since the last call: wait so long for the first message, then so long for the rest."""
+        polled = self._reader.poll(count, timeout_s, linger_s)
         return [
             Message(partition, polled.offset(k), _record(value))
             for k, (partition, value) in enumerate(zip(polled.partition.tolist(), polled.values, strict=True))

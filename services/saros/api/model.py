@@ -37,7 +37,7 @@ from saros.telemetry import log
 __all__ = ["Answer", "ApiPlan", "Model", "Wish"]
 
 _SLICE_S = 0.0005  # pieces of work are shorter than this: a slice stays below a millisecond
-_SLICE_ROWS = 160_000  # rows that are looked at in a slice: about half a millisecond of it where bounds do not help
+_SLICE_ROWS = 320_000  # rows that are looked at in a slice: about half a millisecond of it where bounds do not help
 _IDLE_S = 0.2
 _OBSERVE_S = 1.0
 _PARTITIONS_MAX = 1024
@@ -53,7 +53,7 @@ class Model:
         self._world: World | None = None
         self._rising: World | None = None
         self._lookups: dict[World, Lookups] = {}
-        self._inbox: deque[tuple[World, list[Read]]] = deque()
+        self._inbox: deque[tuple[World, Read]] = deque()
         self._loading = "not started"
         self._folding: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
@@ -69,7 +69,7 @@ class Model:
         self._moved: asyncio.Future[None] = loop.create_future()
         self._came = asyncio.Event()
         self._feed = Feed(self._plan, self, loop)
-        self._folding = loop.create_task(self._fold())
+        self._folding, self._ticking = loop.create_task(self._fold()), loop.create_task(self._tick())
         self._feed.start()
 
     async def close(self) -> None:
@@ -77,7 +77,8 @@ class Model:
         await asyncio.get_running_loop().run_in_executor(None, self._feed.stop)
         assert self._folding is not None, "it was started"
         self._folding.cancel()
-        await asyncio.gather(self._folding, self._desk.close(), *self._closing, return_exceptions=True)
+        self._ticking.cancel()
+        await asyncio.gather(self._folding, self._ticking, self._desk.close(), *self._closing, return_exceptions=True)
         for lookups in self._lookups.values():
             await lookups.close()
         self._lookups.clear()
@@ -121,9 +122,9 @@ class Model:
         world.looked(now_s, ends)
         self._promote(world)
 
-    def took(self, world: World, messages: list[Read]) -> None:
+    def took(self, world: World, read: Read) -> None:
         """Take messages, which are folded in their turn."""
-        self._inbox.append((world, messages))
+        self._inbox.append((world, read))
         self._came.set()
 
     def _drop(self, world: World | None) -> None:
@@ -145,26 +146,27 @@ class Model:
         """Fold what the feed brings, in slices; between messages, do what is due."""
         while True:
             if self._inbox:
-                world, messages = self._inbox.popleft()
-                await self._fold_all(world, messages)
+                await self._fold_all(*self._inbox.popleft())
                 self._feed.done()
             elif not await self._tend():
                 self._came.clear()
-                try:
-                    await asyncio.wait_for(self._came.wait(), _IDLE_S)
-                except TimeoutError:
-                    continue
+                await self._came.wait()
 
-    async def _fold_all(self, world: World, messages: list[Read]) -> None:
+    async def _tick(self) -> None:
+        """Let what is due be done while no messages come."""
+        while True:
+            await asyncio.sleep(_IDLE_S)
+            self._came.set()
+
+    async def _fold_all(self, world: World, read: Read) -> None:
         if world.broken or (world is not self._world and world is not self._rising):
             return
         begun_s = time.perf_counter()
         try:
-            for message in messages:
-                for _ in world.absorb(message):
-                    if time.perf_counter() - begun_s > _SLICE_S:
-                        begun_s = await _give_way(begun_s)
-                self._wake()
+            for _ in world.absorb(read):
+                if time.perf_counter() - begun_s > _SLICE_S:
+                    begun_s = await _give_way(begun_s)
+            self._wake()
         except (SarosError, ValueError) as error:
             # What was folded of it cannot be taken back: this world stays as it is until another one has caught up.
             log("record could not be folded", logging.ERROR, error=str(error))
@@ -204,8 +206,10 @@ class Model:
 
     async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
         """Return an answer for each wish; ValueError for a token that is none. Before the first boot they are empty."""
+        if not wishes:
+            return []
         reached = None
-        if any(wish.token for wish in wishes):
+        if len(wishes) > 1 or wishes[0].token:
             asked_s = time.monotonic()
             reached = [await self._reach(wish, asked_s) for wish in wishes]
         found = await self._desk.answer(wishes)

@@ -79,6 +79,61 @@ class Party(NamedTuple):
         return Person(row, users.seen[k, : users.seen_count[k]], STATES[self.states[k]], bool(self.stale[k]))
 
 
+class Span(NamedTuple):
+    """What records of one partition have told."""
+
+    partition: int
+    offset: int  # of the last of them
+    first: int  # of their users
+    end: int
+    state: bytes  # of the partition, behind them; empty: as it was
+
+
+class Told(NamedTuple):
+    """The users of records as they are afterwards, as columns; partition by partition, each in the order of its log."""
+
+    keys: U64  # [n]
+    flags: U8  # [n]
+    starts: I64  # [n + 1] of the states in `data`
+    data: U8
+    has_row: I64  # [n + 1] rows before each
+    rows: F32  # [m, d]
+    at: I64  # [n] the redo offset of its record
+    spans: list[Span]
+
+
+def told_by(records: Sequence[tuple[int, int, pb.Record]], dim: int) -> Told:
+    """Return the users of records, each with its partition and offset, those of a partition one behind the other.
+
+    ValueError where one is damaged.
+    """
+    all_users = [record.users for _, _, record in records]
+    keys = _column([users.key for users in all_users], np.uint64)
+    flags = _column([users.flags for users in all_users], np.uint8)
+    starts = bounds(_column([users.length for users in all_users], np.uint32))
+    data = _column([users.data for users in all_users], np.uint8)
+    rows = _column([users.rows for users in all_users], np.float32).reshape(-1, dim)
+    has_row = bounds((flags & ROW) // ROW)
+    counts = [len(users.flags) for users in all_users]
+    if (
+        any(8 * count != len(users.key) for count, users in zip(counts, all_users, strict=True))
+        or not len(keys) == len(starts) - 1
+        or starts[-1] != len(data)
+        or has_row[-1] != len(rows)
+    ):
+        raise ValueError("the columns of a record's users have different lengths")
+    at = np.repeat(np.array([offset for _, offset, _ in records], np.int64), counts)
+    spans, first = list[Span](), 0
+    for (partition, offset, record), count in zip(records, counts, strict=True):
+        begin, state = first, record.partition.state
+        if spans and spans[-1].partition == partition:
+            before = spans.pop()
+            begin, state = before.first, state or before.state
+        first += count
+        spans.append(Span(partition, offset, begin, first, state))
+    return Told(keys, flags, starts, data, has_row, rows, at, spans)
+
+
 class People:
     """Users of all partitions."""
 
@@ -113,31 +168,28 @@ class People:
         while waiting and waiting[0][0] <= offset:
             self._table.unpin(waiting.popleft()[1])
 
-    def absorb(self, partition: int, offset: int, record: pb.Record) -> Iterator[None]:
-        """Take in the users of a record that counts, a slice at a time."""
-        self.bound(partition, record.partition.state)
-        users = record.users
-        keys, flags = _column(users.key, np.uint64), _column(users.flags, np.uint8)
-        starts, data = bounds(_column(users.length, np.uint32)), _column(users.data, np.uint8)
-        rows = _column(users.rows, np.float32).reshape(-1, self._dim)
-        has_row = bounds((flags & ROW) // ROW)
-        if not len(keys) == len(flags) == len(starts) - 1 or starts[-1] != len(data) or has_row[-1] != len(rows):
-            raise ValueError("the columns of a record's users have different lengths")
-        for first in range(0, len(keys), _SLICE):
-            end = min(first + _SLICE, len(keys))
-            slots = self._intern(keys[first:end])
-            begin, after = int(starts[first]), int(starts[end])
-            absorb(
-                self._arrays, slots, flags[first:end], data[begin:after], starts[first : end + 1] - begin,
-                rows[has_row[first] : has_row[end]], offset,
-            )  # fmt: skip
-            held = slots[slots >= 0]
-            if len(held) < len(slots):
-                self._overrun[partition] = offset
-            if offset > self.fences[partition]:
-                self._table.pin(held)
-                self._pinned[partition].append((offset, held))
+    def absorb(self, told: Told) -> Iterator[None]:
+        """Take in the users of records that count, a slice at a time."""
+        for span in told.spans:
+            self.bound(span.partition, span.state)
+        for first in range(0, len(told.keys), _SLICE):
+            end = min(first + _SLICE, len(told.keys))
+            slots = self._intern(told.keys[first:end])
+            starts = told.starts[first : end + 1]
+            data, rows = told.data[starts[0] : starts[-1]], told.rows[told.has_row[first] : told.has_row[end]]
+            absorb(self._arrays, slots, told.flags[first:end], data, starts - starts[0], rows, told.at[first:end])
+            for span in told.spans:
+                self._hold(span, slots[max(0, span.first - first) : max(0, span.end - first)])
             yield
+
+    def _hold(self, span: Span, slots: I32) -> None:
+        """Hold users of a partition until the store has them."""
+        if len(slots) and slots.min() < 0:
+            self._overrun[span.partition] = span.offset
+            slots = slots[slots >= 0]
+        if len(slots) and span.offset > self.fences[span.partition]:
+            self._table.pin(slots)
+            self._pinned[span.partition].append((span.offset, slots))
 
     def _intern(self, keys: U64) -> I32:
         """Return a place for each user, -1 where there is none."""
@@ -171,25 +223,21 @@ class People:
         offsets, expected: of each partition, the redo offset of the fence that was found (-1 where none was), and of
         the one that was met before the read.
         """
-        homes, fences = party.homes[which], np.array(self.fences, np.int64)
-        doubted = offsets < np.maximum(expected, self._overrun)
-        # A read that came late may be behind another one, and is as good; but what it holds is not to stay.
-        late = (doubted | (offsets < fences))[homes].astype(np.uint8)
-        for partition in np.unique(homes).tolist():
-            self.meet(partition, int(offsets[partition]))
-        read = glance_arrays(len(which), self._dim, self._rules)
+        users, keys, kept = party.users, party.keys[which], np.empty(len(which), np.int32)
         # Offset -1 is that of a store to which nothing was flushed: then there are no users.
-        read_glances(read, values, offsets[homes])
-        keys, places, stale = party.keys[which], np.arange(len(which), dtype=np.int32), doubted[homes].astype(np.uint8)
-        settle(self._arrays, self._table.find(keys), read, places, late, stale)
-        kept = np.flatnonzero(late == 0).astype(np.int32)
-        if len(kept):
-            slots = self._intern(keys[kept])
-            put(self._arrays, slots, read, kept)
-        put(party.users, which, read, places)
-        party.stale[which] = stale
+        read_glances(users, which, party.homes, values, offsets)
+        met = np.array(self.fences, np.int64)
+        for partition, offset in enumerate(offsets.tolist()):
+            self.meet(partition, offset)
+        count = settle(
+            self._arrays, self._table.find(keys), users, which, party.homes, offsets,
+            np.maximum(expected, self._overrun), met, party.stale, kept,
+        )  # fmt: skip
+        if count:
+            slots = self._intern(keys[kept[:count]])
+            put(self._arrays, slots, users, which[kept[:count]])
         self._tell_states(party)
 
 
-def _column(data: bytes, dtype: type[np.generic]) -> NDArray[Any]:
-    return np.frombuffer(bytearray(data), dtype)
+def _column(parts: Sequence[bytes], dtype: type[np.generic]) -> NDArray[Any]:
+    return np.frombuffer(bytearray().join(parts), dtype)

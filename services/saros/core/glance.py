@@ -12,7 +12,7 @@ import numpy as np
 
 from saros.core.codec import get, get_i32, ones, pieces, refuse
 from saros.core.codec_users import SHADOWED, USER_HEADER, WAITED_FOR, first_fault
-from saros.core.jit import F32, I32, I64, U8, U32, U64, as_int, kernel, line_zeros, merged_kernel
+from saros.core.jit import F32, I32, I64, U8, U32, U64, as_int, kernel, merged_kernel
 from saros.core.sessions import SessionRules
 from saros.core.users import REPEAT_SIZE
 
@@ -43,7 +43,7 @@ def glance_arrays(count: int, dim: int, rules: SessionRules) -> GlanceArrays:
         numbers=np.zeros((count, 3), np.int32),
         seen=np.zeros((count, width), np.uint32),
         seen_count=np.zeros(count, np.int32),
-        rows=line_zeros((count, dim), np.float32),
+        rows=np.zeros((count, dim), np.float32),
     )
 
 
@@ -91,17 +91,17 @@ def read_state(users: GlanceArrays, user: int, buffer: U8, first: int) -> None:
 
 
 @kernel
-def _absorb(users: GlanceArrays, slots: I32, flags: U8, buffer: U8, starts: I64, rows: F32, at: int) -> None:
-    """Set users to what a record says; those without a place (slot -1), or known as of later, are left out."""
+def _absorb(users: GlanceArrays, slots: I32, flags: U8, buffer: U8, starts: I64, rows: F32, at: I64) -> None:
+    """Set users to what records say; those without a place (slot -1), or known as of later, are left out."""
     row = 0
     for k in range(slots.shape[0]):
         user, has_row = slots[k], flags[k] & ROW != 0
-        if user >= 0 and users.at[user] < at:
+        if user >= 0 and users.at[user] < at[k]:
             if flags[k] & ERASED:
-                blank(users, user, at)
+                blank(users, user, at[k])
             if flags[k] & UNSEEN == 0:
                 read_state(users, user, buffer, starts[k])
-                users.at[user] = at
+                users.at[user] = at[k]
                 if has_row:
                     for d in range(rows.shape[1]):
                         users.rows[user, d] = rows[row, d]
@@ -111,12 +111,14 @@ def _absorb(users: GlanceArrays, slots: I32, flags: U8, buffer: U8, starts: I64,
         row += has_row
 
 
-def absorb(users: GlanceArrays, slots: I32, flags: U8, data: bytes | U8, starts: I64, rows: F32, at: int) -> None:
-    """Set users to the states in `data` as of a redo offset; those flagged `ROW` have a row in `rows`, in order.
+def absorb(users: GlanceArrays, slots: I32, flags: U8, data: bytes | U8, starts: I64, rows: F32, at: I64) -> None:
+    """Set users to the states in `data`, each as of a redo offset; those flagged `ROW` have a row in `rows`, in order.
 
     The row of one without is what it was: where that is not known, only its state is from here on.
     """
     buffer = pieces(data, starts, len(slots))
+    if not len(at) == len(flags) == len(slots):
+        raise ValueError("the columns of users have different lengths")
     refuse("user state", *first_fault(buffer, starts))
     if (flags & ROW != 0).sum() != len(rows) or rows.shape[1] != users.rows.shape[1]:
         raise ValueError("the rows of users are not as many, or not as long, as their flags say")
@@ -157,24 +159,36 @@ def put(target: GlanceArrays, slots: I32, source: GlanceArrays, which: I32) -> N
 
 
 @kernel
-def settle(memory: GlanceArrays, slots: I32, read: GlanceArrays, which: I32, late: U8, stale: U8) -> None:
-    """Let the newer count of what memory (slots[k], -1: nothing) and a store's read (which[k]) know of users.
+def settle(
+    memory: GlanceArrays, slots: I32, read: GlanceArrays, which: I32, homes: I32, found: I64, expected: I64, met: I64,
+    stale: U8, kept: I32,
+) -> int:  # fmt: skip
+    """Let the newer count of what memory (slots[k], -1: nothing) and a read of the store (which[k]) know of users.
 
-    late[k]: what was read may be older than something read before, and is not to stay; it becomes 2 where memory's is
-    the newer. A row that no record has said is the store's. stale (uint8 by place in `read`) is set where neither knows
-    the user as of now.
+    By partition, which is homes[which[k]]: the redo offset of the fence that was found, of the one that had to be found
+    at least, and of the highest one met. A read that came late may be behind another one, and is as good; but what it
+    holds is not to stay. A row that no record has said is the store's. stale (uint8 by place in `read`) is set where
+    neither knows the user as of now. Return how many may be kept; `kept` are their k.
     """
+    count = 0
     for k in range(slots.shape[0]):
         slot, user = slots[k], which[k]
+        home = homes[user]
+        doubted = found[home] < expected[home]
+        late = doubted or found[home] < met[home]
         if slot < 0 or memory.known[slot] == NOTHING or memory.at[slot] <= read.at[user]:
+            stale[user] = doubted
+            if not late:
+                kept[count] = k
+                count += 1
             continue
-        if memory.known[slot] == STATE and late[k] == 0:  # no record that the store lacks has moved its row
+        if memory.known[slot] == STATE and not late:  # no record that the store lacks has moved its row
             for d in range(read.rows.shape[1]):
                 memory.rows[slot, d] = read.rows[user, d]
             memory.known[slot] = WHOLE
-        stale[user] = late[k] != 0 and memory.known[slot] == STATE
-        late[k] = 2
+        stale[user] = late and memory.known[slot] == STATE
         _copy(read, user, memory, slot)
+    return count
 
 
 @kernel

@@ -36,6 +36,7 @@ _TINY = np.float32(2.0**-100)  # outweighs all that is lost to denormal numbers
 _WINDOW = 64  # tiles; how often it is asked whether codes help
 _AHEAD = 8  # tiles between the one in work and the one whose codes are asked for
 _PLAIN = 8  # windows that are scored without codes where they did not
+_NOWHERE: I32 = np.zeros(0, np.int32)
 SCALE, REST, WHOLE, LENGTH = 0, 1, 2, 3  # places in `Aim.terms`
 CODED, SCORED, PLAIN = 0, 1, 2  # places in `Search.counts`
 
@@ -175,13 +176,30 @@ def _look_at(s: Search, first: int, end: int, size: int) -> int:
     return size
 
 
+@merged_kernel
+def _score_first(s: Search, first: I32) -> int:
+    """Score some slots before all others, as far as they are allowed, and take them out; return how many are kept.
+
+    Which ones they are changes nothing but how soon the bar is high.
+    """
+    size = 0
+    for k in range(first.shape[0]):
+        tile, bit = first[k] >> TILE_BITS, np.uint16(1 << (first[k] & (LANES - 1)))
+        if s.allowed[tile] & bit:
+            s.allowed[tile] &= ~bit
+            size = offer(s.best, size, score_row(s.c, s.rows, first[k], s.aim), s.keys[first[k]], first[k])
+            s.counts[SCORED] += 1
+    return size
+
+
 @kernel
-def _search(s: Search) -> int:
-    """Fill `best`; return how many were found, or -1 where the row is not finite or too long."""
+def _search(s: Search, first: I32) -> int:
+    """Fill `best`, beginning with some slots; return how many were found, or -1 where the row is not finite or too
+    long."""
     if not lies_within(s.aim.u, 0, USER_MAX):
         return -1
     _take_aim(s.aim)
-    tile, size, plain = 0, 0, 0
+    tile, plain, size = 0, 0, _score_first(s, first)
     while tile < s.allowed.shape[0]:
         end, full, before = min(tile + _WINDOW, s.allowed.shape[0]), size == s.best.score.shape[0], s.counts[SCORED]
         if plain > 0:
@@ -205,6 +223,7 @@ def _search_many(
     """Fill a row of slots and scores for each user row users[which[j]], without exclude[starts[j] : starts[j + 1]].
 
     base: uint16[t], what all of them may have; s.allowed, s.aim.u and s.best are scratch. sizes as `_search` returns.
+    What was best for one user is scored first for the next: much of it is good for others too.
     """
     for j in range(which.shape[0]):
         for k in range(users.shape[1]):
@@ -212,7 +231,8 @@ def _search_many(
         for tile in range(base.shape[0]):
             s.allowed[tile] = base[tile]
         set_bits(s.allowed, exclude, starts[j], starts[j + 1], False)
-        sizes[j] = _search(s)
+        known = max(0, sizes[j - 1]) if j > 0 else 0
+        sizes[j] = _search(s, slots[max(0, j - 1), :known])
         for k in range(sizes[j]):
             slots[j, k], scores[j, k] = s.best.slot[k], s.best.score[k]
 
@@ -253,7 +273,7 @@ def _find(catalogue: Catalogue, aim: Aim, k: int, allowed: U16) -> Found:
     items = catalogue.items
     best, counts = Best.empty(min(k, items.table.size)), np.zeros(3, np.int64)
     search = Search(catalogue.arrays, items.arrays.rows, items.table.keys, allowed, aim, best, counts)
-    size = _search(search) if len(best.slot) else 0
+    size = _search(search, _NOWHERE) if len(best.slot) else 0
     if size < 0:
         raise ValueError(f"a row must be finite and within ±{USER_MAX:g}")
     return Found(best.slot[:size], best.score[:size], *counts.tolist())

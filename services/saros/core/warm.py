@@ -59,12 +59,14 @@ def warm() -> Iterator[str]:
     learner.restore(users, state, starts, learner.users.arrays.rows[users])
     seen = glance.glance_arrays(len(users), items.rules.dim, learner.session_rules)
     flags, rows = np.full(len(users), glance.ROW, np.uint8), learner.users.arrays.rows[users]
-    glance.absorb(seen, np.arange(len(users), dtype=np.int32), flags, state, starts, rows, 0)
+    glance.absorb(
+        seen, np.arange(len(users), dtype=np.int32), flags, state, starts, rows, np.zeros(len(users), np.int64)
+    )
     glance.blank(seen, 0, 0)
-    which, one = np.arange(len(users), dtype=np.int32), np.zeros(len(users), np.uint8)
+    which, one, at = np.arange(len(users), dtype=np.int32), np.zeros(len(users), np.uint8), np.zeros(64, np.int64)
     glance.pick(seen, seen, which, glance.WHOLE)
     glance.put(seen, which, seen, which)
-    glance.settle(seen, which, seen, which, one, one)
+    glance.settle(seen, which, seen, which, which, at, at, at, one, which)
     glance.tell_states(seen, which, np.zeros((len(users), 2), np.int64), one)
     blocks, offsets = codec_blocks.pack_blocks(batch.blocks, np.arange(1))
     codec_blocks.unpack_ledger(learner.ledger, int(users[0]), blocks, offsets)
