@@ -35,9 +35,10 @@ class Message(NamedTuple):
 class RedoLog:
     """Reads and writes the redo topic of a model."""
 
-    def __init__(self, cluster: Cluster, topic: Topic) -> None:
+    def __init__(self, cluster: Cluster, topic: Topic, gather_ms: int = 0) -> None:
+        """`gather_ms`: records may be read so much later, for more of them to come at once."""
         self._cluster, self._topic, self._id = cluster, topic.name, topic.id
-        self._reader = Reader(cluster, f"{topic.name}-reader")
+        self._reader = Reader(cluster, f"{topic.name}-reader", gather_ms=gather_ms)
         # Goes from partition to partition: whoever waits for one of them at the broker keeps the next one waiting.
         self._again = Reader(cluster, f"{topic.name}-reader", wait_ms=_WAIT_MS)
         self._writer = self._new_writer()

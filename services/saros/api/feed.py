@@ -36,7 +36,8 @@ NO_GENESIS = "no genesis yet"
 _GENESIS_S, _AGAIN_S, _AGAIN_MOST_S = 1.0, 1.0, 30.0
 _LOOK_S = 0.5
 _POLL_S, _POLL_MESSAGES = 0.2, 16
-_LINGER_S = 0.005  # messages that come so soon after the first are folded with it
+# Messages that are written so soon after another are folded with it: what Python spends on a pass is shared.
+_GATHER_MS, _LINGER_S = 15, 0.002
 _ROOM = 4  # polls that the loop may be behind
 _PROGRESS_S = 2.0
 
@@ -113,7 +114,7 @@ class Feed:
         topic = Admin(self._plan.cluster).find(topics_of(self._plan.model).redo)
         if topic is None:
             return NO_GENESIS
-        redo = RedoLog(self._plan.cluster, topic)
+        redo = RedoLog(self._plan.cluster, topic, _GATHER_MS)
         try:
             genesis = self._genesis(redo, topic)
             if genesis is None:
