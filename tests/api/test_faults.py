@@ -224,11 +224,11 @@ def stopped() -> Iterator[None]:
     """Let no feed read on; what was fetched ahead is thrown away, as a process has it that was stopped for long."""
     poll, go_on = RedoLog.poll, threading.Event()
 
-    def wait(redo: RedoLog, timeout_s: float, count: int = 100) -> list[Message]:
+    def wait(redo: RedoLog, timeout_s: float, count: int = 100, linger_s: float = 0.0) -> list[Message]:
         redo._reader.pause(redo._topic, list(range(PARTITIONS)))
         go_on.wait()
         redo._reader.resume(redo._topic, list(range(PARTITIONS)))
-        return poll(redo, timeout_s, count)
+        return poll(redo, timeout_s, count, linger_s)
 
     try:
         with pytest.MonkeyPatch.context() as patch:
