@@ -8,7 +8,7 @@ trouble never reaches the caller.
 import asyncio
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -256,7 +256,8 @@ class Model:
     ) -> list[Answer]:  # fmt: skip
         """Return an answer for each wish."""
         behind, away, newest_ms = self._is_behind(world), self._is_away(world), world.newest_ms
-        states, stale, found, sources = party.states.tolist(), party.stale.tolist(), list[Answer](), Counter[str]()
+        states, stale, found = party.states.tolist(), party.stale.tolist(), list[Answer]()
+        sources = dict.fromkeys(_ANSWERS, 0)
         for wish, place, (items, source) in zip(
             wishes, places, answers.best_of(world, wishes, party, places), strict=True
         ):
@@ -268,7 +269,8 @@ class Model:
                 _note_fallback(wish, away, known)
             found.append(Answer(items, source, state, newest_ms, doubted, None))
         for source, count in sources.items():
-            _ANSWERS[source].inc(count)
+            if count:
+                _ANSWERS[source].inc(count)
         return found
 
     async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
