@@ -18,6 +18,7 @@ from saros.core.jit import F32, I32
 from saros.core.masks import combine
 from saros.core.popular import popular as popular_items
 from saros.core.tiles import TILE_BITS
+from saros.core.topk_many import top_k_many
 
 Items = list[tuple[str, float]]
 _NONE: I32 = np.zeros(0, np.int32)
@@ -25,7 +26,8 @@ _NONE: I32 = np.zeros(0, np.int32)
 
 def row_of(world: World, wish: Wish, person: Person) -> tuple[F32 | None, str]:
     """Return the row that items are scored with, and where it came from; none: what is popular has to do."""
-    if person.row is not None:
+    # A row that is no row (a store may hold anything) counts as none.
+    if person.row is not None and (np.abs(person.row) <= topk.USER_MAX).all():
         return person.row, "model"
     session = wish.session[-EVENTS_MAX:]
     if any(clicked for _, clicked in session):
@@ -73,18 +75,20 @@ def best_of(world: World, wishes: Sequence[Wish], party: Party, places: Sequence
     for (size, category, exclude_seen), which in alike.items():
         rows = np.array([places[k] for k in which], np.int32)
         for k, items in zip(which, _best_alike(world, party, rows, size, category, exclude_seen), strict=True):
-            found[k] = items, "model"
+            found[k] = (items, "model") if items is not None else best(world, wishes[k], party.person(places[k]))
     return found
 
 
-def _best_alike(world: World, party: Party, rows: I32, k: int, category: str, exclude_seen: bool) -> list[Items]:
-    """Return the best k items for users by their own rows."""
+def _best_alike(
+    world: World, party: Party, rows: I32, k: int, category: str, exclude_seen: bool
+) -> list[Items | None]:  # fmt: skip
+    """Return the best k items for users by their own rows; None: by this row nobody can tell."""
     shelf = world.shelf
     allowed = combine(shelf.catalogue.arrays.known, shelf.category(category), shelf.withheld(), _NONE)
     exclude, starts = shelf.seen_by(party.users, rows) if exclude_seen else (_NONE, np.zeros(len(rows) + 1, np.int64))
-    found = topk.top_k_many(shelf.catalogue, party.users.rows, rows, k, allowed, exclude, starts)
+    found = top_k_many(shelf.catalogue, party.users.rows, rows, k, allowed, exclude, starts)
     return [
-        list(zip(shelf.texts(slots[:size]), scores, strict=False))
+        list(zip(shelf.texts(slots[:size]), scores, strict=False)) if size >= 0 else None
         for slots, scores, size in zip(found.slots.tolist(), found.scores.tolist(), found.sizes.tolist(), strict=True)
     ]
 

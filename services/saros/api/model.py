@@ -11,38 +11,27 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-import numpy as np
-
 from saros.api import answers
-from saros.api.desk import Call, Desk
+from saros.api.desk import SLICE_S, Desk, give_way, is_away
 from saros.api.feed import Feed
 from saros.api.lookups import Lookups
 from saros.api.observe import (
-    API_ANSWERS,
     API_BYTES,
-    API_FALLBACKS,
     API_ITEMS,
     API_REDO_LAG,
     API_REDO_LAG_SECONDS,
-    API_SLICE_SECONDS,
     API_STALE,
 )
-from saros.api.people import NOBODY, STATES, Party
 from saros.api.plan import Answer, ApiPlan, Wish, read_token
 from saros.api.world import Read, World
-from saros.core.glance import COLD
 from saros.errors import SarosError
 from saros.telemetry import log
 
 __all__ = ["Answer", "ApiPlan", "Model", "Wish"]
 
-_SLICE_S = 0.0005  # pieces of work are shorter than this: a slice stays below a millisecond
-_SLICE_ROWS = 320_000  # rows that are looked at in a slice: about half a millisecond of it where bounds do not help
 _IDLE_S = 0.2
 _OBSERVE_S = 1.0
 _PARTITIONS_MAX = 1024
-_ANSWERS = {source: API_ANSWERS.labels(source) for source in ("model", "session", "popular")}
-_NOTHING = Answer([], "popular", STATES[COLD], 0, True, None)
 
 
 class Model:
@@ -58,7 +47,7 @@ class Model:
         self._folding: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._observe_at = 0.0
-        self._desk = Desk(self._serve)
+        self._desk = Desk(self)
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -164,8 +153,8 @@ class Model:
         begun_s = time.perf_counter()
         try:
             for _ in world.absorb(read):
-                if time.perf_counter() - begun_s > _SLICE_S:
-                    begun_s = await _give_way(begun_s)
+                if time.perf_counter() - begun_s > SLICE_S:
+                    begun_s = await give_way(begun_s)
             self._wake()
         except (SarosError, ValueError) as error:
             # What was folded of it cannot be taken back: this world stays as it is until another one has caught up.
@@ -174,7 +163,7 @@ class Model:
             self._feed.boot_again()
         self._promote(world)
         await self._tend()
-        await _give_way(begun_s)
+        await give_way(begun_s)
 
     async def _tend(self) -> bool:
         """Do one slice of what is due for each world; True if there was something."""
@@ -183,7 +172,7 @@ class Model:
         begun_s, worked = time.perf_counter(), False
         for world in (self._world, self._rising):
             if world is not None and world.shelf.tend():
-                worked, begun_s = True, await _give_way(begun_s)
+                worked, begun_s = True, await give_way(begun_s)
         return worked
 
     def _wake(self) -> None:
@@ -200,7 +189,7 @@ class Model:
             API_ITEMS.set(world.replica.items.table.size)
             API_BYTES.labels("items").set(world.shelf.nbytes)
             API_BYTES.labels("users").set(world.people.nbytes)
-            API_STALE.labels("feed").set(int(self._is_behind(world)))
+            API_STALE.labels("feed").set(int(self.is_behind(world)))
 
     # --- answering ---------------------------------------------------------------------------------------------------
 
@@ -217,76 +206,10 @@ class Model:
             return found
         return [answer._replace(token_reached=each) for answer, each in zip(found, reached, strict=True)]
 
-    async def _serve(self, calls: Sequence[Call]) -> None:
-        """Answer the calls of a pass, so many wishes at a time as a slice of the loop has room for."""
-        wishes, world = [wish for call in calls for wish in call.wishes], self._world
-        if world is None:
-            API_FALLBACKS.labels("not_ready").inc(len(wishes))
-            for call in calls:
-                _resolve(call, [_NOTHING] * len(call.wishes))
-            return
-        party, places = await self._party(world, wishes)
-        size, begun_s = max(1, _SLICE_ROWS // max(1, world.replica.items.table.size)), time.perf_counter()
-        waiting, answers = deque(calls), list[Answer]()
-        for first in range(0, len(wishes), size):
-            if time.perf_counter() - begun_s > _SLICE_S:
-                begun_s = await _give_way(begun_s)
-            end = first + size
-            answers += self._answers(world, wishes[first:end], party, places[first:end])
-            while waiting and len(answers) >= len(waiting[0].wishes):
-                call = waiting.popleft()
-                count = len(call.wishes)
-                _resolve(call, answers[:count])
-                del answers[:count]
-
-    async def _party(self, world: World, wishes: Sequence[Wish]) -> tuple[Party, list[int]]:
-        """Return who asks, and where in that party the user of each wish stands; -1: it has none."""
-        ids, places = list[str](), list[int]()
-        lookups = self._lookups.get(world)
-        for wish in wishes:
-            places.append(len(ids) if wish.user_id and lookups is not None else -1)
-            if places[-1] >= 0:
-                ids.append(wish.user_id)
-        if lookups is None or not ids:
-            return world.people.find(np.zeros(0, np.uint64), np.zeros(0, np.int32))[0], places
-        return await lookups.find(ids), places
-
-    def _answers(
-        self, world: World, wishes: Sequence[Wish], party: Party, places: Sequence[int]
-    ) -> list[Answer]:  # fmt: skip
-        """Return an answer for each wish."""
-        behind, away, newest_ms = self._is_behind(world), self._is_away(world), world.newest_ms
-        states, stale, found = party.states.tolist(), party.stale.tolist(), list[Answer]()
-        sources = dict.fromkeys(_ANSWERS, 0)
-        for wish, place, (items, source) in zip(
-            wishes, places, answers.best_of(world, wishes, party, places), strict=True
-        ):
-            state = STATES[states[place] if place >= 0 else COLD]
-            doubted = behind or (place >= 0 and stale[place] != 0) or (away and wish.user_id != "")
-            sources[source] += 1
-            if source == "popular":
-                known = state != STATES[COLD] or (place >= 0 and party.users.seen_count[place] > 0)
-                _note_fallback(wish, away, known)
-            found.append(Answer(items, source, state, newest_ms, doubted, None))
-        for source, count in sources.items():
-            if count:
-                _ANSWERS[source].inc(count)
-        return found
-
     async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
         """Return candidates in order (`wish.k` at most): see `saros.api.answers.ranked`."""
-        reached, world = await self._reach(wish, time.monotonic()), self._world
-        if world is None:
-            return _NOTHING._replace(token_reached=reached)
-        party, (place,) = await self._party(world, [wish])
-        person = party.person(place) if place >= 0 else NOBODY
-        items, source = answers.ranked(world, wish, person, candidates)
-        _ANSWERS[source].inc()
-        away = wish.user_id != "" and self._is_away(world)
-        if source == "popular":
-            _note_fallback(wish, away, person.state != STATES[COLD] or len(person.seen) > 0)
-        stale = person.stale or away or self._is_behind(world)
-        return Answer(items, source, person.state, world.newest_ms, stale, reached)
+        reached = await self._reach(wish, time.monotonic())
+        return (await self._desk.rank(wish, candidates))._replace(token_reached=reached)
 
     def similar(
         self, item_id: str, k: int, exclude: Sequence[str] = (), category: str = ""
@@ -316,20 +239,24 @@ class Model:
             "next": list(world.reached),
             "lag_messages": world.lag_messages(),
             "lag_s": world.lag_s(),
-            "stale": self._is_behind(world) or self._is_away(world),
+            "stale": self.is_behind(world) or is_away(self._lookups.get(world)),
             "users_in_memory": world.people.size,
             "catalogue_bytes": world.shelf.nbytes,
             "users_bytes": world.people.nbytes,
         }
 
-    def _is_behind(self, world: World) -> bool:
+    @property
+    def world(self) -> World | None:
+        """What answers come from; None before the first boot."""
+        return self._world
+
+    def is_behind(self, world: World) -> bool:
         """True if the items may be older than the log."""
         return self._rising is not None or world.broken or world.lag_s() > self._plan.lag_max_s
 
-    def _is_away(self, world: World) -> bool:
-        """True if users cannot be read."""
-        lookups = self._lookups.get(world)
-        return lookups is None or lookups.away
+    def lookups_of(self, world: World) -> Lookups | None:
+        """Return what finds the users of a world; None where that is given up."""
+        return self._lookups.get(world)
 
     async def _reach(self, wish: Wish, begun_s: float) -> bool | None:
         """Wait until the log is folded as far as a token says; False where that takes too long."""
@@ -344,22 +271,3 @@ class Model:
                 self._moved = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._moved], timeout=left_s)
         return True
-
-
-def _resolve(call: Call, answers: list[Answer]) -> None:
-    """Hand answers to who waits for them, if it still does."""
-    if not call.answers.done():
-        call.answers.set_result(answers)
-
-
-def _note_fallback(wish: Wish, away: bool, known: bool) -> None:
-    """Count an answer without the model."""
-    reason = "row_not_moved" if known else "unknown_user"
-    API_FALLBACKS.labels("no_session" if not wish.user_id else "store_away" if away else reason).inc()
-
-
-async def _give_way(begun_s: float) -> float:
-    """Let others have the loop; return when the next slice begins."""
-    API_SLICE_SECONDS.observe(time.perf_counter() - begun_s)
-    await asyncio.sleep(0)
-    return time.perf_counter()

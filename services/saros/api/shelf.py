@@ -25,7 +25,7 @@ from saros.wire.item import is_upsert, read_item, text_of
 from saros.wire.v1.events_pb2 import ItemUpsert
 
 _PRIORS, _RATES, _ROWS = 16_384, 16_384, 1024  # slots of a slice: about half a millisecond each
-_TOLD = 32  # upserts of a slice
+_TOLD = 16  # upserts of a slice
 _DEADLINES = 1000  # that may be out of date
 _RATES_EVERY_S = 1.0
 _TEXTS_MAX = 50_000

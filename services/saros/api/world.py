@@ -20,9 +20,8 @@ from saros.redo.record import Learned, learned
 from saros.redo.replica import Replica
 from saros.wire.v1 import redo_pb2 as pb
 
-_BLOCKS = 64  # of a slice; a block has a dozen items, and each of them an entry that is made anew
-
-_NAMES = 512  # of a slice
+# Of a slice: items whose rows move, each with an entry that is made anew; and texts of items.
+_ITEMS, _NAMES = 256, 256
 _LOOKS_S = 2.0  # the log's ends are looked at more often than this
 
 
@@ -98,7 +97,7 @@ class World:
         yield from self.people.absorb(read.users)
         # Several are folded as one only where no shard contained any of them.
         above = self.replica.above(partition, offset, read.blocks.blocks.items)
-        for blocks in self.replica.fold_slices(read.blocks, above, _BLOCKS):
+        for blocks in self.replica.fold_slices(read.blocks, above, _ITEMS):
             self.shelf.refresh(blocks.slots_of(), int(blocks.day.max(initial=0)))
             yield
         for _, _, record in read.messages:
@@ -111,12 +110,11 @@ class World:
 
     def _tell(self, record: pb.Record) -> Iterator[None]:
         """Take what a record tells of items."""
-        told = list(self.replica.told(record).items())
-        for first in range(0, len(told), _NAMES):
-            some = dict(told[first : first + _NAMES])
-            self.replica.name(some)
-            yield from self.shelf.tell(some)
-            yield
+        if record.names.key or record.upserts:
+            for told in self.replica.told_slices(record, _NAMES):
+                self.replica.name(told)
+                yield from self.shelf.tell(told)
+                yield
 
     def looked(self, now_s: float, ends: list[int]) -> None:
         """Hear where the log ended a moment ago."""

@@ -23,7 +23,7 @@ from saros.core.best import Best, arrange, offer
 from saros.core.catalogue import CODE_MAX, Catalogue, CatalogueArrays, inverse_of, unpack_row
 from saros.core.jit import F32, I8, I32, I64, U16, U64, as_int, kernel, merged_kernel
 from saros.core.lanes import LANES, as_f32, load, prefetch, spread
-from saros.core.masks import Mask, as_slots, combine, set_bits
+from saros.core.masks import Mask, as_slots, combine
 from saros.core.rowmath import dot_row, lies_within
 from saros.core.tiles import PAIR, TILE_BITS, add_pairs, bits, lowest_bit
 
@@ -193,7 +193,7 @@ def _score_first(s: Search, first: I32) -> int:
 
 
 @kernel
-def _search(s: Search, first: I32) -> int:
+def search(s: Search, first: I32) -> int:
     """Fill `best`, beginning with some slots; return how many were found, or -1 where the row is not finite or too
     long."""
     if not lies_within(s.aim.u, 0, USER_MAX):
@@ -217,27 +217,6 @@ def _search(s: Search, first: I32) -> int:
 
 
 @kernel
-def _search_many(
-    s: Search, users: F32, which: I32, base: U16, exclude: I32, starts: I64, slots: I32, scores: F32, sizes: I32
-) -> None:
-    """Fill a row of slots and scores for each user row users[which[j]], without exclude[starts[j] : starts[j + 1]].
-
-    base: uint16[t], what all of them may have; s.allowed, s.aim.u and s.best are scratch. sizes as `_search` returns.
-    What was best for one user is scored first for the next: much of it is good for others too.
-    """
-    for j in range(which.shape[0]):
-        for k in range(users.shape[1]):
-            s.aim.u[0, k] = users[which[j], k]
-        for tile in range(base.shape[0]):
-            s.allowed[tile] = base[tile]
-        set_bits(s.allowed, exclude, starts[j], starts[j + 1], False)
-        known = max(0, sizes[j - 1]) if j > 0 else 0
-        sizes[j] = _search(s, slots[max(0, j - 1), :known])
-        for k in range(sizes[j]):
-            slots[j, k], scores[j, k] = s.best.slot[k], s.best.score[k]
-
-
-@kernel
 def _score_all(c: CatalogueArrays, rows: I32, slots: I32, aim: Aim, scores: F32) -> bool:
     """Fill scores; False where the row is not finite or too long."""
     if not lies_within(aim.u, 0, USER_MAX):
@@ -256,7 +235,7 @@ def _own_row(rows: I32, slot: int, v: F32, u: F32) -> None:
         u[0, k] = v[0, k] * inverse if k > 0 else np.float32(0.0)
 
 
-def _aim(catalogue: Catalogue, u: F32, cosine: bool) -> Aim:
+def aim_at(catalogue: Catalogue, u: F32, cosine: bool) -> Aim:
     """Return room for a query with a row; raise ValueError unless it has the catalogue's dimension."""
     dim, width = catalogue.items.rules.dim, catalogue.width
     row = np.ascontiguousarray(u, np.float32).reshape(1, -1)
@@ -272,8 +251,8 @@ def _find(catalogue: Catalogue, aim: Aim, k: int, allowed: U16) -> Found:
         raise ValueError(f"k must not be negative, not {k}")
     items = catalogue.items
     best, counts = Best.empty(min(k, items.table.size)), np.zeros(3, np.int64)
-    search = Search(catalogue.arrays, items.arrays.rows, items.table.keys, allowed, aim, best, counts)
-    size = _search(search, _NOWHERE) if len(best.slot) else 0
+    request = Search(catalogue.arrays, items.arrays.rows, items.table.keys, allowed, aim, best, counts)
+    size = search(request, _NOWHERE) if len(best.slot) else 0
     if size < 0:
         raise ValueError(f"a row must be finite and within ±{USER_MAX:g}")
     return Found(best.slot[:size], best.score[:size], *counts.tolist())
@@ -290,47 +269,7 @@ def top_k(
 ) -> Found:
     """Return the best k items for a user row, of those in all of `within`, in none of `without` and not excluded."""
     allowed = combine(catalogue.arrays.known, within, without, as_slots(exclude))
-    return _find(catalogue, _aim(catalogue, u, False), k, allowed)
-
-
-class FoundMany(NamedTuple):
-    """The best items of each of n users, in order."""
-
-    slots: I32  # [n, k]
-    scores: F32  # [n, k]
-    sizes: I32  # [n] how many of them there are
-
-
-def top_k_many(
-    catalogue: Catalogue, users: F32, which: I32 | Sequence[int], k: int, allowed: U16, exclude: I32, starts: I64
-) -> FoundMany:
-    """Return the best k items for each user row users[which[j]], of those allowed but exclude[starts[j] : starts[j+1]].
-
-    To the bit what `top_k` would return one by one; a call of a kernel costs as much as many a search.
-    """
-    if k < 1:
-        raise ValueError(f"k must be above 0, not {k}")
-    rows, out = as_slots(which), as_slots(exclude)
-    if users.dtype != np.float32 or (len(rows) and rows.max() >= len(users)):
-        raise ValueError("there are no such user rows")
-    if len(allowed) > len(catalogue.arrays.known):
-        raise ValueError("slots are allowed that the catalogue does not have")
-    if len(starts) != len(rows) + 1 or starts[0] != 0 or starts[-1] != len(out) or (starts[1:] < starts[:-1]).any():
-        raise ValueError("what is excluded must be cut into a piece for each user")
-    items, most = catalogue.items, min(k, catalogue.items.table.size)
-    aim = _aim(catalogue, np.empty(users.shape[1], np.float32), False)
-    found = FoundMany(
-        np.empty((len(rows), most), np.int32), np.empty((len(rows), most), np.float32), np.zeros(len(rows), np.int32)
-    )
-    search = Search(
-        catalogue.arrays, items.arrays.rows, items.table.keys, np.empty_like(allowed), aim, Best.empty(most),
-        np.zeros(3, np.int64),
-    )  # fmt: skip
-    if most:
-        _search_many(search, users, rows, allowed, out, starts, *found)
-    if found.sizes.min(initial=0) < 0:
-        raise ValueError(f"a row must be finite and within ±{USER_MAX:g}")
-    return found
+    return _find(catalogue, aim_at(catalogue, u, False), k, allowed)
 
 
 def similar(
@@ -345,14 +284,14 @@ def similar(
     """Return the k items most similar to another by the cosine of their rows, coordinate 0 and prior left out."""
     own = catalogue.checked([slot])
     allowed = combine(catalogue.arrays.known, within, without, np.append(as_slots(exclude), own))
-    aim = _aim(catalogue, np.empty(catalogue.items.rules.dim, np.float32), True)
+    aim = aim_at(catalogue, np.empty(catalogue.items.rules.dim, np.float32), True)
     _own_row(catalogue.items.arrays.rows, slot, aim.v, aim.u)
     return _find(catalogue, aim, k, allowed)
 
 
 def scores_of(catalogue: Catalogue, u: F32, slots: I32 | Sequence[int]) -> F32:
     """Return the scores of given items for a user row, to the bit those of `top_k`."""
-    aim, found = _aim(catalogue, u, False), catalogue.checked(slots)
+    aim, found = aim_at(catalogue, u, False), catalogue.checked(slots)
     scores = np.empty(len(found), np.float32)
     if not _score_all(catalogue.arrays, catalogue.items.arrays.rows, found, aim, scores):
         raise ValueError(f"a row must be finite and within ±{USER_MAX:g}")

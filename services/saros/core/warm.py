@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from saros.core import codec, codec_blocks, codec_items, codec_users, glance, popular, ranking, topk
+from saros.core import codec, codec_blocks, codec_items, codec_users, glance, popular, ranking, topk, topk_many
 from saros.core.catalogue import Catalogue
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, TICK, Events
 from saros.core.fold import fold, fold_rows
@@ -97,7 +97,7 @@ def _warm_topk(items: Items) -> None:
     topk.top_k(catalogue, row, 1, within=[mask])
     seen = glance.glance_arrays(1, items.rules.dim, SessionRules())
     out, starts = stamps.seen_by(items.table.keys, seen, np.zeros(1, np.int32))
-    topk.top_k_many(catalogue, seen.rows, [0], 1, catalogue.arrays.known, out, starts)
+    topk_many.top_k_many(catalogue, seen.rows, [0], 1, catalogue.arrays.known, out, starts)
     topk.similar(catalogue, 0, 1)
     topk.scores_of(catalogue, row, found)
     popular.popular(catalogue, popular.positive_rates(catalogue, popular.newest_day(items), 4.0), 1)

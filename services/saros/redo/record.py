@@ -140,6 +140,15 @@ class Learned(NamedTuple):
     length: I64
     blocks: Unpacked
 
+    def cut(self, first: int, end: int) -> "Learned":
+        """Return the blocks [first, end), at least one."""
+        parts = self.blocks
+        begin, after = int(parts.start[first]), int(parts.start[end - 1] + parts.negatives[end - 1])
+        after += int(parts.positives[end - 1])
+        columns = Unpacked._make([*(column[first:end] for column in parts[:6]), *(c[begin:after] for c in parts[6:])])
+        blocks = columns._replace(start=columns.start - begin)
+        return Learned._make([*(column[first:end] for column in self[:4]), blocks])
+
 
 def learned(records: Sequence[pb.Record], dim: int) -> Learned:
     """Return the blocks of records, one record behind the other; ValueError where one is damaged."""

@@ -86,16 +86,25 @@ class Replica:
         return blocks
 
     def fold_slices(self, found: Learned, above: I64 | None, size: int) -> Iterator[SignedBlocks]:
-        """Fold the blocks of records that count, of `above` only these items, so many blocks at a time: yield them.
+        """Fold the blocks of records that count, of `above` only these items; yield them as they are folded.
 
-        What the records tell of items is left to whoever calls (`told`, `name`).
+        So many items at a time, or one block: an item that is new takes longer than all else. What the records tell of
+        items is left to whoever calls (`told`, `name`).
         """
-        blocks = self.signed(found, above)
-        for first in range(0, len(blocks.sign), size):
-            piece = blocks.cut(first, first + size)
-            fold_rows(self.items.arrays, piece, 1)
-            fold_buckets(self.items.arrays, piece)
-            yield piece
+        parts, first = found.blocks, 0
+        ends = parts.start + parts.negatives + parts.positives
+        while first < len(ends):
+            begin = int(parts.start[first])
+            end = max(first + 1, int(np.searchsorted(ends, begin + size, side="right")))
+            kept = None
+            if above is not None:
+                low, high = np.searchsorted(above, [begin, ends[end - 1]])
+                kept = above[low:high] - begin
+            blocks = self.signed(found.cut(first, end), kept)
+            fold_rows(self.items.arrays, blocks, 1)
+            fold_buckets(self.items.arrays, blocks)
+            yield blocks
+            first = end
 
     def signed(self, found: Learned, above: I64 | None = None) -> SignedBlocks:
         """Return blocks as a fold takes them, their items in slots; of `above` only these items, if given."""
@@ -129,16 +138,24 @@ class Replica:
         The last upsert of an item stays, whatever text comes behind it: all upserts of an item stand in one partition,
         so every reader ends with the same one.
         """
-        if not record.names.key and not record.upserts:
-            return {}
+        told: dict[int, bytes] = {}
+        for some in self.told_slices(record, max(1, len(record.names.text), len(record.upserts))):
+            told |= some
+        return told
+
+    def told_slices(self, record: pb.Record, size: int) -> Iterator[dict[int, bytes]]:
+        """`told`, so many items at a time, the last of an item being the one that stays."""
+        texts, upserts = record.names.text, record.upserts
         keys = np.frombuffer(bytearray(record.names.key), np.uint64).tolist()
-        told = {
-            key: text
-            for key, text in zip(keys, record.names.text, strict=True)
-            if not is_upsert(self.names.get(key, b""))
-        }
-        upserts = hash_texts(self.genesis.key(), [upsert.item_id for upsert in record.upserts]).tolist()
-        return told | dict(zip(upserts, map(pack_upsert, record.upserts), strict=True))
+        if len(keys) != len(texts):
+            raise ValueError("a record has another number of keys than of texts")
+        for first in range(0, len(keys), size):
+            pairs = zip(keys[first : first + size], texts[first : first + size], strict=True)
+            yield {key: text for key, text in pairs if not is_upsert(self.names.get(key, b""))}
+        for first in range(0, len(upserts), size):
+            some = upserts[first : first + size]
+            hashed = hash_texts(self.genesis.key(), [upsert.item_id for upsert in some]).tolist()
+            yield dict(zip(hashed, map(pack_upsert, some), strict=True))
 
     def name(self, told: dict[int, bytes]) -> None:
         """Take what is told of items: see `saros.wire.item`."""
