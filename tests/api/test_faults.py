@@ -253,7 +253,7 @@ def test_a_record_that_cannot_be_folded_is_not_folded_in_part(trained: Model, mo
                     raise ValueError("damaged")
 
                 monkeypatch.setattr(Shelf, "refresh", fail)
-                token = sender.learn("ann", 1)
+                token = sender.learn("ann", 4)
                 await until(lambda: model._world is not broken, lambda: str(model.why_not_ready()))
                 assert broken is not None
                 assert broken.broken

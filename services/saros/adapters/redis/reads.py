@@ -123,8 +123,12 @@ class UserReads:
             options = self._address.options() | {"retry": Retry(NoBackoff(), 0)}
             pool: Any = ConnectionPool.from_url(self._address.url, **options)
             connection = pool.make_connection()
-            with translated():
-                await connection.connect()
+            try:
+                with translated():
+                    await connection.connect()
+            except BaseException:
+                await connection.disconnect(nowait=True)  # half of a connection may be there
+                raise
             replies = _Replies()
             connection._writer.transport.set_protocol(replies)
             self._connection, self._replies = connection, replies
