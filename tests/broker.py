@@ -42,6 +42,9 @@ MAVEN_S = 240
 # Any id will do. A random one may begin with a dash, and is then taken for an option.
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 
+# For one that is to be restarted: it is let in again when the one it was before is given up.
+SOON = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
+
 POM = Path(__file__).with_name("kafka.pom.xml")
 
 Kind = Literal["given", "docker", "java", "embedded"]

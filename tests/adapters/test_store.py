@@ -1,5 +1,6 @@
 """The store adapter against real servers, one and a cluster: what is written is there with its fence or not at all."""
 
+import asyncio
 import itertools
 import re
 import shutil
@@ -13,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from saros.adapters.redis import Address, EmbeddedStore, Keys, Shard, Store, Users, check_server
+from saros.adapters.redis import Address, EmbeddedStore, Keys, Shard, Store, UserReads, Users, check_server
 from saros.adapters.redis.checks import judge
 from saros.core.jit import U64
 from saros.errors import InputError, RefusedError, StoreError
@@ -582,6 +584,14 @@ def test_files_of_tls_are_looked_at_before_a_connection_is_made(tmp_path: Path) 
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, to make a certificate")
+async def read_once(address: Address) -> dict[int, Users]:
+    reads = UserReads(address, "m", SHARDS)
+    try:
+        return await reads.read({0: [(1).to_bytes(8, "little")]})
+    finally:
+        await reads.close()
+
+
 def test_tls_with_certificates_of_both_sides(lone: EmbeddedStore, tmp_path: Path) -> None:
     key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=saros"]
@@ -595,6 +605,8 @@ def test_tls_with_certificates_of_both_sides(lone: EmbeddedStore, tmp_path: Path
     good = Address(f"rediss://127.0.0.1:{proxy.port}", "", "", cert, cert, key, retries=0)
     store = Store(good, "m", SHARDS)
     assert store.flush(0, b"", fence(1), put(1, b"v"), 0) is None
+    for run in (asyncio.run, uvloop.run):
+        assert run(read_once(good)) == {0: Users(fence(1), [b"v"])}
     for wrong in (good._replace(ca_file=""), good._replace(cert_file="", key_file="")):
         with pytest.raises(StoreError, match=r"the store does not answer"):
             Store(wrong, "m", SHARDS)

@@ -306,6 +306,8 @@ def mentions(url: str, model: str, key: bytes) -> list[bytes]:
     found = []
     for name in client.scan_iter(match=b"{%s:*" % model.encode(), count=1000):
         kind = client.type(name)
+        if kind == b"none":
+            continue  # it has gone meanwhile
         if kind == b"hash":
             texts = [part for pair in client.hgetall(name).items() for part in pair]
         else:

@@ -18,11 +18,12 @@ from saros.adapters.redo import Message, RedoLog
 from saros.api.model import Answer, Wish
 from saros.api.model import Model as Served
 from saros.api.observe import API_BOOTS
+from saros.api.shelf import Shelf
 from saros.core.catalogue import Catalogue
 from saros.core.items import Items
+from saros.core.jit import I32
 from saros.core.topk import top_k
 from saros.redo.replica import Replica
-from saros.wire.v1 import redo_pb2 as pb
 from tests.api.runs import PATIENCE_S, Sender, reached, run, serving, trim_all, until, written
 from tests.broker import Broker
 from tests.store import connect
@@ -224,11 +225,11 @@ def stopped() -> Iterator[None]:
     """Let no feed read on; what was fetched ahead is thrown away, as a process has it that was stopped for long."""
     poll, go_on = RedoLog.poll, threading.Event()
 
-    def wait(redo: RedoLog, timeout_s: float, count: int = 100) -> list[Message]:
+    def wait(redo: RedoLog, timeout_s: float, count: int = 100, linger_s: float = 0.0) -> list[Message]:
         redo._reader.pause(redo._topic, list(range(PARTITIONS)))
         go_on.wait()
         redo._reader.resume(redo._topic, list(range(PARTITIONS)))
-        return poll(redo, timeout_s, count)
+        return poll(redo, timeout_s, count, linger_s)
 
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -245,14 +246,14 @@ def test_a_record_that_cannot_be_folded_is_not_folded_in_part(trained: Model, mo
         with running([trained.trainer()]):
             async with serving(trained) as model:
                 await reached(model, trained)
-                broken, told = model._world, Replica.told
+                broken, refresh = model._world, Shelf.refresh
 
-                def fail(replica: Replica, record: pb.Record) -> dict[int, bytes]:
-                    monkeypatch.setattr(Replica, "told", told)
+                def fail(shelf: Shelf, slots: I32, day: int) -> None:
+                    monkeypatch.setattr(Shelf, "refresh", refresh)
                     raise ValueError("damaged")
 
-                monkeypatch.setattr(Replica, "told", fail)
-                token = sender.learn("ann", 1)
+                monkeypatch.setattr(Shelf, "refresh", fail)
+                token = sender.learn("ann", 4)
                 await until(lambda: model._world is not broken, lambda: str(model.why_not_ready()))
                 assert broken is not None
                 assert broken.broken

@@ -54,7 +54,7 @@ def linked(real_broker: Broker, made: str) -> Iterator[Served]:
 
 def sent(broker: Broker, topic: str, group: str) -> list[tuple[int, Event]]:
     """All events of a topic, each with its partition; a trainer would take them."""
-    found = messages(broker, topic, group)
+    found = messages(broker.address, topic, group)
     assert refused_by_a_trainer(found) == 0
     return [(partition, event) for partition, _, value in found for event in events_in(value)]
 

@@ -5,6 +5,9 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +23,9 @@ from saros.wire.encode import events_in
 from saros.wire.partitions import partitions_of
 from saros.wire.rare import read_rare
 from saros.wire.v1.events_pb2 import Event, EventBatch
-from tests.api.double import Double, Served, served
-from tests.broker import Broker
+from tests.api.double import Double, Served, check_problem, served
+from tests.broker import SOON, Broker, java_site, serving
+from tests.servers import UnavailableError
 
 PARTITIONS = 3
 CLICK = {"kind": "click", "user": "ann", "item": "brazil"}
@@ -42,9 +46,9 @@ def api(real_broker: Broker, made: str) -> Iterator[Served]:
         yield running
 
 
-def messages(broker: Broker, topic: str, group: str) -> list[tuple[int, int, bytes]]:
+def messages(address: str, topic: str, group: str) -> list[tuple[int, int, bytes]]:
     """All there is in a topic: partition, offset and value."""
-    reader = Reader(Cluster(broker.address), group)
+    reader = Reader(Cluster(address), group)
     ends = [reader.watermarks(topic, partition)[1] for partition in range(PARTITIONS)]
     reader.assign(topic, [(partition, 0) for partition in range(PARTITIONS)])
     found: list[tuple[int, int, bytes]] = []
@@ -82,7 +86,7 @@ def test_events_go_to_the_partitions_of_their_users_in_order(
     events.append({"kind": "item", "item": "alien", "categories": ["horror"], "properties": {"year": "1979"}})
     answer = api.client.post("/v1/events", json=events)
     assert answer.status_code == 202
-    found = messages(real_broker, made, group)
+    found = messages(real_broker.address, made, group)
     assert answer.json() == {"accepted": 61, "rejected": [], "token": token_of(found)}
     assert len(found) == PARTITIONS, "those of one partition are one message"
     assert refused_by_a_trainer(found) == 0
@@ -113,7 +117,7 @@ def test_all_forms_of_a_body_say_the_same(api: Served, real_broker: Broker, made
     assert [(answer.status_code, answer.json()["accepted"]) for answer in answers] == [
         (202, 1), (202, 1), (202, 2), (202, 1), (202, 1),
     ]  # fmt: skip
-    found = messages(real_broker, made, group)
+    found = messages(real_broker.address, made, group)
     assert [one for _, _, value in found for one in events_in(value)] == [event] * 6
     home = int(partitions_of(["ann"], PARTITIONS)[0])
     assert [answer.json()["token"] for answer in answers] == [f"{home}:{k}" for k in range(5)]
@@ -123,7 +127,7 @@ def test_no_events_are_fine_and_write_nothing(api: Served, real_broker: Broker, 
     for content, headers in ((b"[]", {"content-type": "application/json"}), (b"\n", LINES), (b"", PROTOBUF)):
         answer = api.client.post("/v1/events", content=content, headers=headers)
         assert (answer.status_code, answer.json()) == (202, {"accepted": 0, "rejected": [], "token": ""})
-    assert messages(real_broker, made, group) == []
+    assert messages(real_broker.address, made, group) == []
 
 
 BAD = [
@@ -165,7 +169,7 @@ def test_good_events_are_taken_though_others_are_bad(api: Served, real_broker: B
         (2 * k, reason) for k, (_, reason) in enumerate(BAD)
     ]
     assert all(one["detail"] for one in told["rejected"])
-    found = messages(real_broker, made, group)
+    found = messages(real_broker.address, made, group)
     assert sum(len(list(events_in(value))) for _, _, value in found) == len(BAD)
     assert refused_by_a_trainer(found) == 0
 
@@ -175,7 +179,7 @@ def test_where_all_are_bad_it_is_an_error(api: Served, real_broker: Broker, made
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:saros:problem:invalid")
     assert [(one["index"], one["reason"]) for one in answer.json()["rejected"]] == [(0, "no_kind"), (1, "id_missing")]
     assert [error["name"] for error in answer.json()["errors"]] == ["0", "1"]
-    assert messages(real_broker, made, group) == []
+    assert messages(real_broker.address, made, group) == []
 
 
 def test_bad_lines_and_bad_protobuf_are_refused_one_by_one(api: Served) -> None:
@@ -208,7 +212,7 @@ def test_field_1_inside_an_event_does_not_make_it_a_batch(
     inner = b"\x0a\x03abc" + event.SerializeToString()
     answer = api.client.post("/v1/events", content=b"\x0a" + bytes([len(inner)]) + inner, headers=PROTOBUF)
     assert answer.json()["accepted"] == 1
-    assert refused_by_a_trainer(messages(real_broker, made, group)) == 0
+    assert refused_by_a_trainer(messages(real_broker.address, made, group)) == 0
 
 
 @pytest.mark.parametrize(
@@ -256,6 +260,48 @@ def test_where_kafka_is_away_it_is_said_soon_and_the_rest_goes_on() -> None:
             several = list(pool.map(lambda _: api.client.post("/v1/events", json=CLICK), range(4)))
         assert [one.status_code for one in several] == [503] * 4
         assert sum("nothing was sent" in one.json()["detail"] for one in several) == 3
+
+
+@pytest.mark.timeout(120)
+def test_kafka_goes_away_and_comes_back(tmp_path: Path, group: str) -> None:
+    """503 with Retry-After while it is away, 202 again by itself, and all that was acknowledged is there."""
+    with ExitStack() as stack, ExitStack() as broker:
+        try:
+            site = stack.enter_context(java_site(tmp_path, SOON))
+        except UnavailableError as error:
+            pytest.skip(f"needs a broker of its own: {error}")
+        broker.enter_context(serving(site))
+        Admin(Cluster(site.address)).ensure("events", PARTITIONS, 1, EVENTS_SETTINGS)
+        api = stack.enter_context(
+            served(Double(PARTITIONS), bootstrap=site.address, topic="events", ack_timeout_s=1.0)
+        )  # fmt: skip
+        ids, acknowledged = count(), set[str]()
+
+        def send(status: int, times: int = 1) -> None:
+            """Send events of many users until so many in a row were answered so."""
+            until, left = time.monotonic() + 60, times
+            while left:
+                assert time.monotonic() < until
+                name = f"event-{next(ids)}"
+                answer = api.client.post("/v1/events", json=CLICK | {"user": f"user-{name}", "event_id": name})
+                if answer.status_code == 202:
+                    acknowledged.add(name)
+                else:
+                    check_problem(answer, 503, "kafka-away")
+                    assert int(answer.headers["retry-after"]) >= 1
+                left = left - 1 if answer.status_code == status else times
+
+        send(202, 10)
+        for _ in range(2):
+            broker.close()  # as in a crash
+            send(503, 5)
+            assert api.client.get("/v1/users/ann/recommendations").status_code == 200
+            broker.enter_context(serving(site))
+            send(202, 10)
+        values = [value for _, _, value in messages(site.address, "events", group)]
+        there = {event.event_id for value in values for event in EventBatch.FromString(value).events}
+        assert acknowledged <= there
+        assert len(acknowledged) >= 30
 
 
 def test_a_full_queue_is_429() -> None:

@@ -1,11 +1,12 @@
 """Users in memory: bounded, and never older than the log."""
 
 import numpy as np
+import pytest
 
-from saros.api.people import People
+from saros.api.people import People, Person, told_by
 from saros.core.codec_users import pack_users
 from saros.core.gate import GateRules
-from saros.core.glance import ROW
+from saros.core.glance import NOTHING, ROW
 from saros.core.items import Items
 from saros.core.jit import U64
 from saros.core.learner import Learner
@@ -46,13 +47,31 @@ def people() -> People:
 
 
 def absorb(cache: People, offset: int, record: pb.Record) -> None:
-    for _ in cache.absorb(0, offset, record):
+    for _ in cache.absorb(told_by([(0, offset, record)], DIM)):
         pass
 
 
+def found(cache: People, key: int) -> Person | None:
+    """Return a user as far as memory knows it as of now."""
+    party, missing = cache.find(np.array([key], np.uint64), np.zeros(1, np.int32))
+    return None if missing else party.person(0)
+
+
 def row(cache: People, key: int) -> float | None:
-    (person,) = cache.find(np.array([key], np.uint64), np.zeros(1, np.int32))
+    return first(found(cache, key))
+
+
+def first(person: Person | None) -> float | None:
     return None if person is None or person.row is None else float(person.row[0])
+
+
+def take(cache: People, offset: int, expected: int, key: int, value: bytes | None) -> Person:
+    """Let a user of partition 0 be as the store has it, under a fence at an offset; return it."""
+    party, _ = cache.find(np.array([key], np.uint64), np.zeros(1, np.int32))
+    party.users.known[:] = NOTHING
+    offsets, met = np.array([offset, -1], np.int64), np.array([expected, -1], np.int64)
+    cache.take(party, np.zeros(1, np.int32), offsets, met, [value])
+    return party.person(0)
 
 
 def test_what_the_store_lacks_is_held_and_what_has_no_room_is_doubted() -> None:
@@ -64,11 +83,9 @@ def test_what_the_store_lacks_is_held_and_what_has_no_room_is_doubted() -> None:
     assert cache.size == MOST, "all are pinned"
     assert [row(cache, key) for key in (0, MOST - 1, MOST)] == [2, 2, None]
     old = record_of(keys[:1])
-    found = cache.take(0, 4, 4, keys[MOST : MOST + 1], [stored(old, 9)])
-    assert found[MOST].stale, "the store is before the record that had no room"
+    assert take(cache, 4, 4, MOST, stored(old, 9)).stale, "the store is before the record that had no room"
     assert row(cache, MOST) is None, "and is not kept"
-    found = cache.take(0, 5, 4, keys[MOST : MOST + 1], [stored(old, 9)])
-    assert not found[MOST].stale
+    assert not take(cache, 5, 4, MOST, stored(old, 9)).stale
     assert row(cache, MOST) == 9, "others have made room"
     assert cache.size == MOST
 
@@ -76,15 +93,14 @@ def test_what_the_store_lacks_is_held_and_what_has_no_room_is_doubted() -> None:
 def test_the_newer_of_memory_and_store_counts() -> None:
     cache, keys, record = people(), np.array([7], np.uint64), record_of(np.array([7], np.uint64), 1)
     absorb(cache, 5, record)
-    assert float(cache.take(0, 3, -1, keys, [stored(record, 9)])[7].row[0]) == 1  # type: ignore[index]
-    assert float(cache.take(0, 6, 3, keys, [stored(record, 9)])[7].row[0]) == 9  # type: ignore[index]
+    assert first(take(cache, 3, -1, 7, stored(record, 9))) == 1
+    assert first(take(cache, 6, 3, 7, stored(record, 9))) == 9
     absorb(cache, 6, record_of(keys, 2))
     assert row(cache, 7) == 9, "the store had that record already"
     absorb(cache, 7, record_of(keys, 3))
     assert row(cache, 7) == 3
-    assert cache.take(0, 8, 6, keys, [None])[7].row is None, "it was erased"
-    late = cache.take(0, 6, 8, np.array([8], np.uint64), [stored(record, 4)])[8]
-    assert late.stale, "the store fell back"
+    assert take(cache, 8, 6, 7, None).row is None, "it was erased"
+    assert take(cache, 6, 8, 8, stored(record, 4)).stale, "the store fell back"
     assert row(cache, 8) is None
 
 
@@ -93,8 +109,33 @@ def test_a_row_that_no_record_says_is_the_stores() -> None:
     record.users.flags, record.users.rows = b"\0", b""
     absorb(cache, 5, record)
     assert row(cache, 7) is None
-    (near,) = cache.nearest(keys, np.zeros(1, np.int32))
-    assert near is not None
-    assert near.state == "in_band"
-    assert float(cache.take(0, 3, -1, keys, [stored(record, 9)])[7].row[0]) == 9  # type: ignore[index]
+    party, missing = cache.find(keys, np.zeros(1, np.int32))
+    assert (missing, party.person(0).state) == (1, "cold")
+    cache.near(party)
+    assert (party.person(0).row, party.person(0).state) == (None, "in_band")
+    assert first(take(cache, 3, -1, 7, stored(record, 9))) == 9
     assert row(cache, 7) == 9
+
+
+def test_a_party_may_come_from_everywhere() -> None:
+    """In memory, in the store, in neither, asked for twice, of two partitions; nobody gets another's row."""
+    cache = people()
+    absorb(cache, 1, record_of(np.array([1], np.uint64), 1))
+    record = record_of(np.array([2], np.uint64))
+    keys, homes = np.array([2, 1, 3, 2, 4], np.uint64), np.array([0, 0, 1, 0, 1], np.int32)
+    party, missing = cache.find(keys, homes)
+    assert missing == 4
+    values = [stored(record, 5), stored(record, 5), None, stored(record, 6)]
+    cache.take(party, np.array([0, 3, 2, 4], np.int32), np.array([2, 7], np.int64), np.full(2, -1, np.int64), values)
+    assert [first(party.person(k)) for k in range(5)] == [5, 1, None, 5, 6]
+    assert [party.person(k).state for k in range(5)] == ["in_band", "in_band", "cold", "in_band", "in_band"]
+    assert [row(cache, key) for key in (1, 2, 3, 4)] == [1, 5, None, 6]
+    assert cache.fences == [2, 7]
+
+
+@pytest.mark.parametrize("cut", [0, 2, 10, -1])
+def test_a_value_that_is_cut_off_is_refused_and_changes_nobody(cut: int) -> None:
+    cache, record = people(), record_of(np.array([7], np.uint64))
+    with pytest.raises(ValueError, match="a user's value 0"):
+        take(cache, 1, -1, 7, stored(record, 9)[:cut])
+    assert row(cache, 7) is None

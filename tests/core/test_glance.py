@@ -60,7 +60,7 @@ def test_a_glance_is_what_the_learner_has(script: list[tuple[int, int, int, int]
     data, starts = pack_users(learner.users.arrays, users, learner.session_rules)
     read, rows = glance_arrays(8, 4, rules), learner.users.arrays.rows[users]
     slots = np.array([6, 1, -1, 0, 3], np.int32)
-    absorb(read, slots, np.full(5, ROW, np.uint8), data, starts, rows, 9)
+    absorb(read, slots, np.full(5, ROW, np.uint8), data, starts, rows, np.full(5, 9))
     clicks = [[item for who, kind, item, _ in script if (who, kind) == (user, CLICK)] for user in range(5)]
     for k, slot in enumerate(slots.tolist()):
         if slot < 0:
@@ -88,7 +88,7 @@ def test_what_records_say_in_turn() -> None:
     read, slots = glance_arrays(1, 4, rules), np.zeros(1, np.int32)
 
     def said(flags: int, at: int, moved: bool = False) -> tuple[int, int, int, float]:
-        absorb(read, slots, np.array([flags], np.uint8), data, starts, row if moved else none, at)
+        absorb(read, slots, np.array([flags], np.uint8), data, starts, row if moved else none, np.array([at]))
         return int(read.known[0]), int(read.at[0]), int(read.numbers[0, BLOCKS]), float(read.rows[0, 0])
 
     assert said(0, 3) == (STATE, 3, 1, 0.0), "its row is as the store has it"
@@ -98,9 +98,9 @@ def test_what_records_say_in_turn() -> None:
     assert said(ERASED | UNSEEN, 7)[:3] == (WHOLE, 7, 0)
     assert read.numbers[0, MOVED] == read.numbers[0, COUNTED] == read.seen_count[0] == 0
     with pytest.raises(ValueError, match="user state 0"):
-        absorb(read, slots, np.zeros(1, np.uint8), data[:-1], np.array([0, len(data) - 1]), none, 9)
+        absorb(read, slots, np.zeros(1, np.uint8), data[:-1], np.array([0, len(data) - 1]), none, np.array([9]))
     with pytest.raises(ValueError, match="rows of users"):
-        absorb(read, slots, np.zeros(1, np.uint8), data, starts, row, 9)
+        absorb(read, slots, np.zeros(1, np.uint8), data, starts, row, np.array([9]))
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=60, unique=True), st.data())

@@ -9,9 +9,10 @@ from saros.core import topk
 from saros.core.best import Best
 from saros.core.catalogue import Catalogue
 from saros.core.jit import F32, I64, kernel
-from saros.core.masks import any_of
+from saros.core.masks import any_of, combine
 from saros.core.tiles import TILE_BITS
 from saros.core.topk import Aim, Found, Search, scores_of, similar, top_k
+from saros.core.topk_many import top_k_many
 from tests.core.shelf import DIMS, ROWS, USERS, Shelf, counters, make_rows, make_user, mask_of, shelves
 from tests.naive import topk as naive
 
@@ -56,6 +57,44 @@ def test_masks_and_exclusions_hold_inside_the_scan(shelf: Shelf, kind: str, k: i
 
 
 @settings(max_examples=150)
+@given(shelf=shelves(least=1), kinds=st.lists(_KINDS, min_size=1, max_size=6), k=st.integers(1, 40), data=st.data())
+def test_many_users_get_what_each_would_get_alone(
+    shelf: Shelf, kinds: list[str], k: int, data: st.DataObject
+) -> None:  # fmt: skip
+    users = np.stack(
+        [make_user(kind, shelf.dim, shelf.rng) for kind in kinds] + [np.full(shelf.dim, np.nan, np.float32)]
+    )
+    which = data.draw(st.lists(st.integers(0, len(kinds)), max_size=8))
+    out = [data.draw(st.lists(st.integers(0, shelf.size + 40), max_size=20)) for _ in which]
+    hidden = mask_of(sorted(data.draw(st.sets(st.integers(0, shelf.size - 1)))))
+    allowed = combine(shelf.catalogue.arrays.known, [], [hidden], np.zeros(0, np.int32))
+    exclude, starts = np.array([slot for each in out for slot in each], np.int32), np.cumsum([0, *map(len, out)])
+    found = top_k_many(shelf.catalogue, users, which, k, allowed, exclude, starts)
+    for j, (user, without) in enumerate(zip(which, out, strict=True)):
+        if user == len(kinds):
+            assert found.sizes[j] == -1, "that is no row"
+            continue
+        alone = top_k(shelf.catalogue, users[user], k, without=[hidden], exclude=without)
+        size = found.sizes[j]
+        assert found.slots[j, :size].tolist() == alone.slots.tolist()
+        assert found.scores[j, :size].tobytes() == alone.scores.tobytes()
+
+
+def test_what_is_asked_for_many_is_checked() -> None:
+    rng = np.random.default_rng(0)
+    shelf = Shelf(5, rng)
+    shelf.catalogue.refresh(shelf.add(make_rows("learned", 20, 5, rng), counters(20, 3, rng)))
+    catalogue, users, none = shelf.catalogue, np.zeros((2, 5), np.float32), np.zeros(0, np.int32)
+    known, starts = catalogue.arrays.known, np.zeros(2, np.int64)
+    wrong = [([0], 0, known, none, starts), ([2], 1, known, none, starts), ([-1], 1, known, none, starts),
+             ([0], 1, np.ones(999, np.uint16), none, starts), ([0], 1, known, none, np.zeros(1, np.int64)),
+             ([0], 1, known, none, np.array([0, 1]))]  # fmt: skip
+    for which, k, allowed, exclude, at in wrong:
+        with pytest.raises(ValueError, match=r"must be|no such|not have|cut"):
+            top_k_many(catalogue, users, which, k, allowed, exclude, at)
+
+
+@settings(max_examples=150)
 @given(shelf=shelves(least=1), k=st.integers(0, 40), data=st.data())
 def test_similar_is_a_full_sort_of_cosines(shelf: Shelf, k: int, data: st.DataObject) -> None:
     slot = data.draw(st.integers(0, shelf.size - 1))
@@ -97,7 +136,7 @@ def test_no_bound_lies_below_the_score(rows: str, user: str, cosine: bool) -> No
         shelf.catalogue.refresh(shelf.add(make_rows(rows, 96, dim, rng), counters(96, 9, rng)))
         for _ in range(3):
             u = make_user(user, dim, rng)
-            aim = topk._aim(shelf.catalogue, u, cosine)
+            aim = topk.aim_at(shelf.catalogue, u, cosine)
             take_aim(aim)
             scores = naive.dots(u, shelf.rows) * naive.inverses(shelf.rows) if cosine else shelf.scores(u)
             wrong = np.zeros(2, np.int64)

@@ -227,7 +227,7 @@ def test_version_1_stays_readable() -> None:
     """Bytes that were written once have to mean the same for ever: they stand in logs and stores."""
     record = pb.Record.FromString(bytes.fromhex(FROZEN_RECORD))
     assert record.SerializeToString(deterministic=True).hex() == FROZEN_RECORD
-    found = learned(record, 2)
+    found = learned([record], 2)
     assert found.sign.tolist() == [1]
     assert found.flags.tolist() == [2]
     assert (found.blocks.negatives.tolist(), found.blocks.positives.tolist()) == ([1], [1])

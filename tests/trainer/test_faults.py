@@ -13,14 +13,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.broker import Broker, java_site, serving
+from tests.broker import SOON, Broker, java_site, serving
 from tests.servers import UnavailableError, free_ports
 from tests.store import StoreServer, await_whole, connect
 from tests.trainer.faults import LONG, SEED, aof_of, ended, forget
 from tests.trainer.runs import PARTITIONS, SHARDS, Model, await_until, running
-
-# A broker that comes back is let in when the one it was before is given up.
-SOON = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
 
 
 def end(model: Model, trainers: list[subprocess.Popen[bytes]]) -> None:

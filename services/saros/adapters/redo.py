@@ -35,9 +35,10 @@ class Message(NamedTuple):
 class RedoLog:
     """Reads and writes the redo topic of a model."""
 
-    def __init__(self, cluster: Cluster, topic: Topic) -> None:
+    def __init__(self, cluster: Cluster, topic: Topic, gather_ms: int = 0) -> None:
+        """`gather_ms`: records may be read so much later, for more of them to come at once."""
         self._cluster, self._topic, self._id = cluster, topic.name, topic.id
-        self._reader = Reader(cluster, f"{topic.name}-reader")
+        self._reader = Reader(cluster, f"{topic.name}-reader", gather_ms=gather_ms)
         # Goes from partition to partition: whoever waits for one of them at the broker keeps the next one waiting.
         self._again = Reader(cluster, f"{topic.name}-reader", wait_ms=_WAIT_MS)
         self._writer = self._new_writer()
@@ -108,9 +109,9 @@ class RedoLog:
         """Read all partitions, each from behind its fence."""
         self._reader.assign(self._topic, [(partition, fence.offset + 1) for partition, fence in enumerate(fences)])
 
-    def poll(self, timeout_s: float, count: int = 100) -> list[Message]:
-        """Return what has come since the last call."""
-        polled = self._reader.poll(count, timeout_s)
+    def poll(self, timeout_s: float, count: int = 100, linger_s: float = 0.0) -> list[Message]:
+        """Return what has come since the last call: wait so long for the first message, then so long for the rest."""
+        polled = self._reader.poll(count, timeout_s, linger_s)
         return [
             Message(partition, polled.offset(k), _record(value))
             for k, (partition, value) in enumerate(zip(polled.partition.tolist(), polled.values, strict=True))

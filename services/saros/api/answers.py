@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from saros.api.people import Person
+from saros.api.people import NOBODY, Party, Person
 from saros.api.plan import Wish
 from saros.api.world import World
 from saros.core import topk
@@ -18,13 +18,18 @@ from saros.core.jit import F32, I32
 from saros.core.masks import combine
 from saros.core.popular import popular as popular_items
 from saros.core.tiles import TILE_BITS
+from saros.core.topk_many import top_k_many
 
 Items = list[tuple[str, float]]
+Notes = list[dict[str, object]] | None  # what else there is to say of each item
+Best = tuple[Items, str, Notes]
+_NONE: I32 = np.zeros(0, np.int32)
 
 
 def row_of(world: World, wish: Wish, person: Person) -> tuple[F32 | None, str]:
     """Return the row that items are scored with, and where it came from; none: what is popular has to do."""
-    if person.row is not None:
+    # A row that is no row (a store may hold anything) counts as none.
+    if person.row is not None and (np.abs(person.row) <= topk.USER_MAX).all():
         return person.row, "model"
     session = wish.session[-EVENTS_MAX:]
     if any(clicked for _, clicked in session):
@@ -41,11 +46,11 @@ def excluded(world: World, wish: Wish, person: Person) -> I32:
         clicked = [item for item, clicked in wish.session if clicked]
         slots += [shelf.slots_of(clicked)] if clicked else []
         slots += [shelf.seen(person.seen)] if len(person.seen) else []
-    found: I32 = np.concatenate(slots) if slots else np.zeros(0, np.int32)
+    found: I32 = np.concatenate(slots) if slots else _NONE
     return found[found >= 0]
 
 
-def best(world: World, wish: Wish, person: Person) -> tuple[Items, str]:
+def best(world: World, wish: Wish, person: Person) -> Best:
     """Return the best items for a wish, and where they came from."""
     shelf, (row, source) = world.shelf, row_of(world, wish, person)
     within, without, exclude = shelf.category(wish.category), shelf.withheld(), excluded(world, wish, person)
@@ -53,12 +58,49 @@ def best(world: World, wish: Wish, person: Person) -> tuple[Items, str]:
         found = popular_items(shelf.catalogue, shelf.rates, wish.k, within=within, without=without, exclude=exclude)
     else:
         found = topk.top_k(shelf.catalogue, row, wish.k, within=within, without=without, exclude=exclude)
-    return named(world, found), source
+    return named(world, found), source, None
+
+
+def best_of(world: World, wishes: Sequence[Wish], party: Party, places: Sequence[int]) -> list[Best]:
+    """Return the best items for each wish, and where they came from. Its user stands in the party at its place, or -1.
+
+    Those with a row of their own are answered together, as far as they want the same of the catalogue. Who wants more
+    than the best (`saros.api.extras`) gets nothing here.
+    """
+    found: list[Best] = [([], "", None)] * len(wishes)
+    alike: dict[tuple[int, str, bool], list[int]] = {}
+    moved = party.moved()
+    for k, (wish, place) in enumerate(zip(wishes, places, strict=True)):
+        if wish.extras is not None:
+            continue
+        if place >= 0 and moved[place] and not wish.exclude and not wish.session and wish.k:
+            alike.setdefault((wish.k, wish.category, wish.exclude_seen), []).append(k)
+        else:
+            found[k] = best(world, wish, party.person(place) if place >= 0 else NOBODY)
+    for (size, category, exclude_seen), which in alike.items():
+        rows = np.array([places[k] for k in which], np.int32)
+        for k, items in zip(which, _best_alike(world, party, rows, size, category, exclude_seen), strict=True):
+            found[k] = (items, "model", None) if items is not None else best(world, wishes[k], party.person(places[k]))
+    return found
+
+
+def _best_alike(
+    world: World, party: Party, rows: I32, k: int, category: str, exclude_seen: bool
+) -> list[Items | None]:  # fmt: skip
+    """Return the best k items for users by their own rows; None: by this row nobody can tell."""
+    shelf = world.shelf
+    allowed = combine(shelf.catalogue.arrays.known, shelf.category(category), shelf.withheld(), _NONE)
+    exclude, starts = shelf.seen_by(party.users, rows) if exclude_seen else (_NONE, np.zeros(len(rows) + 1, np.int64))
+    found = top_k_many(shelf.catalogue, party.users.rows, rows, k, allowed, exclude, starts)
+    return [
+        list(zip(shelf.texts(slots[:size]), scores, strict=False)) if size >= 0 else None
+        for slots, scores, size in zip(found.slots.tolist(), found.scores.tolist(), found.sizes.tolist(), strict=True)
+    ]
 
 
 def named(world: World, found: topk.Found) -> Items:
     """Return what was found, with the ids of items."""
-    return list(zip(world.shelf.texts(found.slots), found.scores.tolist(), strict=True))
+    return list(zip(world.shelf.texts(found.slots.tolist()), found.scores.tolist(), strict=True))
 
 
 def ranked(world: World, wish: Wish, person: Person, candidates: Sequence[str]) -> tuple[Items, str]:
@@ -109,7 +151,7 @@ def similar(world: World, item_id: str, k: int, exclude: Sequence[str], category
     slot = int(shelf.slots_of([item_id])[0])
     if slot < 0:
         return None
-    out = shelf.slots_of(exclude) if exclude else np.zeros(0, np.int32)
+    out = shelf.slots_of(exclude) if exclude else _NONE
     within, without = shelf.category(category), shelf.withheld()
     return named(world, topk.similar(shelf.catalogue, slot, k, within=within, without=without, exclude=out[out >= 0]))
 

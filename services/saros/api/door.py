@@ -7,6 +7,7 @@ to the framework, counts, and turns whatever went wrong into a problem. Every an
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,10 +21,13 @@ _LOG = logging.getLogger("saros.api")
 _NOWHERE = "other"  # the route of all paths that are none: whoever looks for holes must not make metrics
 # Answered however much is in work: whoever watches over the process must see it then, too.
 _ALWAYS = frozenset(("/livez", "/readyz", "/metrics"))
-_JSON = (b"content-type", b"application/json")
 # An answer is a user's own, and old when the next click comes.
 _NO_STORE = (b"cache-control", b"no-store")
 _REQUEST_ID = b"x-request-id"
+JSON_HEADERS = ((b"content-type", b"application/json"), _NO_STORE)
+# What our server offers beside `send` (`saros.api.server`): bytes go out as an answer in JSON, unless it says False.
+WHOLE = "saros.whole"
+_NO_EXTENSIONS: dict[str, Any] = {}
 
 
 class Door:
@@ -62,7 +66,9 @@ class Door:
             if endpoint is not None and method == "GET":
                 body = await endpoint(raw, scope["query_string"])
                 status = 200
-                await _send(send, status, body, [_JSON, _NO_STORE, (_REQUEST_ID, request_id)])
+                whole = scope.get("extensions", _NO_EXTENSIONS).get(WHOLE)
+                if whole is None or not whole(body, request_id):
+                    await _send(send, status, body, [*JSON_HEADERS, (_REQUEST_ID, request_id)])
             else:
                 status = await self._pass_on(scope, receive, send, route, request_id)
         except ProblemError as error:
@@ -132,7 +138,7 @@ def _note_defect(scope: Scope, route: str, request_id: bytes) -> None:
     _LOG.exception("request failed", extra={"fields": fields})
 
 
-async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+async def _send(send: Send, status: int, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})

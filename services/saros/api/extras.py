@@ -6,7 +6,7 @@ model as it is; an item that is hidden, expired or deleted is in none of it, not
 
 import numpy as np
 
-from saros.api.answers import Items, excluded, row_of
+from saros.api.answers import Best, Notes, excluded, row_of
 from saros.api.people import Person
 from saros.api.plan import Extras, Wish
 from saros.api.world import World
@@ -19,9 +19,7 @@ from saros.core.popular import popular as popular_items
 DEEPER = 4  # so many times the items that are asked for are looked at for diversity
 
 
-def refined(
-    world: World, wish: Wish, extras: Extras, person: Person
-) -> tuple[Items, str, list[dict[str, object]] | None]:
+def refined(world: World, wish: Wish, extras: Extras, person: Person) -> Best:
     """Return items for a wish, where they came from, and what else there is to say of each."""
     shelf, (row, source) = world.shelf, row_of(world, wish, person)
     catalogue, within, without = shelf.catalogue, shelf.category(wish.category), shelf.withheld()
@@ -41,7 +39,7 @@ def refined(
         others = rerank.draw(catalogue, allowed, wish.k, seed)
         slots, drawn = rerank.mix(slots, others, extras.explore, seed, wish.k)
     scores = _scores(world, row, slots)
-    items = list(zip(shelf.texts(slots), scores.tolist(), strict=True))
+    items = list(zip(shelf.texts(slots.tolist()), scores.tolist(), strict=True))
     return items, source, _notes(world, wish, extras, person, row, slots, drawn)
 
 
@@ -57,9 +55,7 @@ def _scores(world: World, row: F32 | None, slots: I32) -> F32:
     return scores
 
 
-def _notes(
-    world: World, wish: Wish, extras: Extras, person: Person, row: F32 | None, slots: I32, drawn: U8
-) -> list[dict[str, object]] | None:
+def _notes(world: World, wish: Wish, extras: Extras, person: Person, row: F32 | None, slots: I32, drawn: U8) -> Notes:
     notes: list[dict[str, object]] = [{} for _ in slots]
     if extras.explore:
         for note, one in zip(notes, drawn.tolist(), strict=True):
@@ -87,7 +83,7 @@ def _reasons(world: World, wish: Wish, person: Person, row: F32 | None, slots: I
     clicks = clicks[shelf.served(clicks)]
     catalogue = shelf.catalogue
     which, cosines = rerank.nearest(rerank.units_of(catalogue, slots), rerank.units_of(catalogue, clicks))
-    texts = shelf.texts(clicks)
+    texts = shelf.texts(clicks.tolist())
     for reason, place, cosine in zip(reasons, which.tolist(), cosines.tolist(), strict=True):
         reason["nearest_click"] = {"item_id": texts[place], "similarity": cosine} if place >= 0 else None
     return reasons

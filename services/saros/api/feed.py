@@ -17,17 +17,17 @@ from typing import Protocol
 from saros.adapters.kafka import Admin, LostPlaceError, Topic
 from saros.adapters.names import topics_of
 from saros.adapters.redis import Store
-from saros.adapters.redo import Message, RedoLog
+from saros.adapters.redo import RedoLog
 from saros.adapters.shards import boot
 from saros.api.observe import API_BOOTS
+from saros.api.people import told_by
 from saros.api.plan import ApiPlan
-from saros.api.world import Read, World
+from saros.api.world import Read, World, read_ahead
 from saros.core.items import Items
 from saros.core.warm import warm
 from saros.errors import BrokerError, RefusedError, SarosError
 from saros.redo.fence import FENCE_BYTES
 from saros.redo.genesis import Genesis, read_genesis, shards_of
-from saros.redo.record import learned
 from saros.redo.replica import Replica
 from saros.telemetry import Seldom, log
 from saros.wire.v1 import redo_pb2 as pb
@@ -35,8 +35,10 @@ from saros.wire.v1 import redo_pb2 as pb
 NO_GENESIS = "no genesis yet"
 _GENESIS_S, _AGAIN_S, _AGAIN_MOST_S = 1.0, 1.0, 30.0
 _LOOK_S = 0.5
-_POLL_S, _POLL_MESSAGES = 0.2, 8
-_ROOM = 8  # polls that the loop may be behind
+_POLL_S, _POLL_MESSAGES = 0.2, 16
+# Messages that are written so soon after another are folded with it: what Python spends on a pass is shared.
+_GATHER_MS, _LINGER_S = 15, 0.002
+_ROOM = 4  # polls that the loop may be behind
 _PROGRESS_S = 2.0
 
 
@@ -49,7 +51,7 @@ class Listener(Protocol):
     def booted(self, world: World) -> None:
         """A world was filled, and its log follows."""
 
-    def took(self, world: World, messages: list[Read]) -> None:
+    def took(self, world: World, read: Read) -> None:
         """Messages of its log came; `Feed.done` when they are folded."""
 
     def looked(self, world: World, now_s: float, ends: list[int]) -> None:
@@ -112,7 +114,7 @@ class Feed:
         topic = Admin(self._plan.cluster).find(topics_of(self._plan.model).redo)
         if topic is None:
             return NO_GENESIS
-        redo = RedoLog(self._plan.cluster, topic)
+        redo = RedoLog(self._plan.cluster, topic, _GATHER_MS)
         try:
             genesis = self._genesis(redo, topic)
             if genesis is None:
@@ -188,7 +190,7 @@ class Feed:
         if fence.offset < behind.offset:
             redo.check(partition, fence, what)
             for at, record in redo.accepted(partition, fence, behind.offset + 1):
-                for _ in world.people.absorb(partition, at.offset, record):
+                for _ in world.people.absorb(told_by([(partition, at.offset, record)], replica.genesis.rows.dim)):
                     pass
                 world.gates.note(partition, record.partition)
         last = redo.record_at(partition, behind.offset) if behind.offset >= 0 else None
@@ -208,12 +210,12 @@ class Feed:
                     return ""
                 look_s = time.monotonic() + _LOOK_S
             try:
-                messages = redo.poll(_POLL_S, _POLL_MESSAGES)
+                messages = redo.poll(_POLL_S, _POLL_MESSAGES, _LINGER_S)
             except LostPlaceError:
                 log("place in the log is gone", logging.WARNING)
                 return ""
             if messages:
-                read = [_read(message, dim) for message in messages]
+                read = read_ahead(messages, dim)
                 if self._has_room():
                     self._tell(self._listener.took, world, read)
         return ""
@@ -236,15 +238,6 @@ class Feed:
         except BrokerError:
             self._seldom.log("log could not be looked at", logging.WARNING, times=1)
         return True
-
-
-def _read(message: Message, dim: int) -> Read:
-    """Return a message with its blocks as columns. Of one that is not ours nobody asks for them."""
-    partition, offset, record = message
-    try:
-        return Read(partition, offset, record, learned(record, dim) if record is not None else None)
-    except ValueError:
-        return Read(partition, offset, record, None)
 
 
 def _mb(count: int) -> int:

@@ -6,6 +6,7 @@ only when that is lost. They are documented from the tables they are read with (
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from saros.api.aliases import ALIASES
@@ -16,6 +17,8 @@ from saros.api.queries import EXTRAS, decoded, extras_of, read_query, tables_of,
 from saros.api.replies import answer_object, items_of, to_json
 from saros.api.service import Service
 from saros.wire.columns import ID_MAX
+
+_QUERIES, _QUERY_BYTES = 1024, 64  # that are remembered, and how long one may be
 
 # Of the id in the path as it stands there, and the query.
 Endpoint = Callable[[bytes, bytes], Awaitable[bytes]]
@@ -43,6 +46,8 @@ class HotRoutes:
 
     def __init__(self, service: Service) -> None:
         self._service, self._tables = service, tables_of(service.limits)
+        # Most callers ask in the same words again and again: what those say is read once.
+        self._asked = lru_cache(_QUERIES)(partial(read_query, self._tables.recommend))
         self._wait_ms = min(WAIT_MS, service.limits.wait_ms_max)
         self._k = self._tables.popular["k"].default
         self.all = (
@@ -60,7 +65,7 @@ class HotRoutes:
         self._service.check_ready()
         if raw:
             user_id = text_of("user_id", decoded(raw, "path", "user_id"), 1, ID_MAX, "path")
-            given = read_query(self._tables.recommend, query)
+            given = self._asked(query) if len(query) <= _QUERY_BYTES else read_query(self._tables.recommend, query)
         else:
             given = read_query(self._tables.recommend_query, query)
             user_id = given["user_id"]

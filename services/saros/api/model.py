@@ -12,21 +12,18 @@ from collections import deque
 from collections.abc import Sequence
 
 from saros.adapters.person import Person as StoredPerson
-from saros.api import answers, extras, views
+from saros.api import answers, views
+from saros.api.desk import SLICE_S, Desk, give_way, is_away
 from saros.api.feed import Feed
 from saros.api.gates import Gates
 from saros.api.lookups import Lookups
 from saros.api.observe import (
-    API_ANSWERS,
     API_BYTES,
-    API_FALLBACKS,
     API_ITEMS,
     API_REDO_LAG,
     API_REDO_LAG_SECONDS,
-    API_SLICE_SECONDS,
     API_STALE,
 )
-from saros.api.people import NOBODY, Person
 from saros.api.plan import Answer, ApiPlan, Wish, read_token
 from saros.api.world import Read, World
 from saros.errors import SarosError, StoreError
@@ -34,11 +31,9 @@ from saros.telemetry import log
 
 __all__ = ["Answer", "ApiPlan", "Model", "Wish"]
 
-_SLICE_S = 0.0005  # pieces of work are shorter than this: a slice stays below a millisecond
 _IDLE_S = 0.2
 _OBSERVE_S = 1.0
 _PARTITIONS_MAX = 1024
-_ANSWERS = {source: API_ANSWERS.labels(source) for source in ("model", "session", "popular")}
 
 
 class Model:
@@ -49,11 +44,12 @@ class Model:
         self._world: World | None = None
         self._rising: World | None = None
         self._lookups: dict[World, Lookups] = {}
-        self._inbox: deque[tuple[World, list[Read]]] = deque()
+        self._inbox: deque[tuple[World, Read]] = deque()
         self._loading = "not started"
         self._folding: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._observe_at = 0.0
+        self._desk = Desk(self)
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -64,7 +60,7 @@ class Model:
         self._moved: asyncio.Future[None] = loop.create_future()
         self._came = asyncio.Event()
         self._feed = Feed(self._plan, self, loop)
-        self._folding = loop.create_task(self._fold())
+        self._folding, self._ticking = loop.create_task(self._fold()), loop.create_task(self._tick())
         self._feed.start()
 
     async def close(self) -> None:
@@ -72,7 +68,8 @@ class Model:
         await asyncio.get_running_loop().run_in_executor(None, self._feed.stop)
         assert self._folding is not None, "it was started"
         self._folding.cancel()
-        await asyncio.gather(self._folding, *self._closing, return_exceptions=True)
+        self._ticking.cancel()
+        await asyncio.gather(self._folding, self._ticking, self._desk.close(), *self._closing, return_exceptions=True)
         for lookups in self._lookups.values():
             await lookups.close()
         self._lookups.clear()
@@ -116,9 +113,9 @@ class Model:
         world.looked(now_s, ends)
         self._promote(world)
 
-    def took(self, world: World, messages: list[Read]) -> None:
+    def took(self, world: World, read: Read) -> None:
         """Take messages, which are folded in their turn."""
-        self._inbox.append((world, messages))
+        self._inbox.append((world, read))
         self._came.set()
 
     def _drop(self, world: World | None) -> None:
@@ -140,26 +137,27 @@ class Model:
         """Fold what the feed brings, in slices; between messages, do what is due."""
         while True:
             if self._inbox:
-                world, messages = self._inbox.popleft()
-                await self._fold_all(world, messages)
+                await self._fold_all(*self._inbox.popleft())
                 self._feed.done()
             elif not await self._tend():
                 self._came.clear()
-                try:
-                    await asyncio.wait_for(self._came.wait(), _IDLE_S)
-                except TimeoutError:
-                    continue
+                await self._came.wait()
 
-    async def _fold_all(self, world: World, messages: list[Read]) -> None:
+    async def _tick(self) -> None:
+        """Let what is due be done while no messages come."""
+        while True:
+            await asyncio.sleep(_IDLE_S)
+            self._came.set()
+
+    async def _fold_all(self, world: World, read: Read) -> None:
         if world.broken or (world is not self._world and world is not self._rising):
             return
         begun_s = time.perf_counter()
         try:
-            for message in messages:
-                for _ in world.absorb(message):
-                    if time.perf_counter() - begun_s > _SLICE_S:
-                        begun_s = await _give_way(begun_s)
-                self._wake()
+            for _ in world.absorb(read):
+                if time.perf_counter() - begun_s > SLICE_S:
+                    begun_s = await give_way(begun_s)
+            self._wake()
         except (SarosError, ValueError) as error:
             # What was folded of it cannot be taken back: this world stays as it is until another one has caught up.
             log("record could not be folded", logging.ERROR, error=str(error))
@@ -167,7 +165,7 @@ class Model:
             self._feed.boot_again()
         self._promote(world)
         await self._tend()
-        await _give_way(begun_s)
+        await give_way(begun_s)
 
     async def _tend(self) -> bool:
         """Do one slice of what is due for each world; True if there was something."""
@@ -176,7 +174,7 @@ class Model:
         begun_s, worked = time.perf_counter(), False
         for world in (self._world, self._rising):
             if world is not None and world.shelf.tend():
-                worked, begun_s = True, await _give_way(begun_s)
+                worked, begun_s = True, await give_way(begun_s)
         return worked
 
     def _wake(self) -> None:
@@ -193,38 +191,27 @@ class Model:
             API_ITEMS.set(world.replica.items.table.size)
             API_BYTES.labels("items").set(world.shelf.nbytes)
             API_BYTES.labels("users").set(world.people.nbytes)
-            API_STALE.labels("feed").set(int(self._is_behind(world)))
+            API_STALE.labels("feed").set(int(self.is_behind(world)))
 
     # --- answering ---------------------------------------------------------------------------------------------------
 
     async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
         """Return an answer for each wish; ValueError for a token that is none. Before the first boot they are empty."""
-        asked_s = time.monotonic()
-        reached = [await self._reach(wish, asked_s) for wish in wishes]
-        world, found = self._world, list[Answer]()
-        if world is None:
-            API_FALLBACKS.labels("not_ready").inc(len(wishes))
-            return [Answer([], "popular", "cold", 0, True, each) for each in reached]
-        people, begun_s = await self._people(world, wishes), time.perf_counter()
-        for wish, person, each in zip(wishes, people, reached, strict=True):
-            if found and time.perf_counter() - begun_s > _SLICE_S:
-                begun_s = await _give_way(begun_s)
-            if wish.extras is None:
-                items, source = answers.best(world, wish, person)
-                found.append(self._answer(world, wish, person, items, source, each))
-            else:
-                items, source, notes = extras.refined(world, wish, wish.extras, person)
-                found.append(self._answer(world, wish, person, items, source, each)._replace(notes=notes))
-        return found
+        if not wishes:
+            return []
+        reached = None
+        if len(wishes) > 1 or wishes[0].token:
+            asked_s = time.monotonic()
+            reached = [await self._reach(wish, asked_s) for wish in wishes]
+        found = await self._desk.answer(wishes)
+        if reached is None:
+            return found
+        return [answer._replace(token_reached=each) for answer, each in zip(found, reached, strict=True)]
 
     async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
         """Return candidates in order (`wish.k` at most): see `saros.api.answers.ranked`."""
-        reached, world = await self._reach(wish, time.monotonic()), self._world
-        if world is None:
-            return Answer([], "popular", "cold", 0, True, reached)
-        (person,) = await self._people(world, [wish])
-        items, source = answers.ranked(world, wish, person, candidates)
-        return self._answer(world, wish, person, items, source, reached)
+        reached = await self._reach(wish, time.monotonic())
+        return (await self._desk.rank(wish, candidates))._replace(token_reached=reached)
 
     def similar(
         self, item_id: str, k: int, exclude: Sequence[str] = (), category: str = ""
@@ -280,32 +267,25 @@ class Model:
             "next": list(world.reached),
             "lag_messages": world.lag_messages(),
             "lag_s": world.lag_s(),
-            "stale": self._is_behind(world) or self._is_away(world),
+            "stale": self.is_behind(world) or is_away(self._lookups.get(world)),
             "gate_revision": world.gates.highest.revision,
             "users_in_memory": world.people.size,
             "catalogue_bytes": world.shelf.nbytes,
             "users_bytes": world.people.nbytes,
         }
 
-    def _is_behind(self, world: World) -> bool:
+    @property
+    def world(self) -> World | None:
+        """What answers come from; None before the first boot."""
+        return self._world
+
+    def is_behind(self, world: World) -> bool:
         """True if the items may be older than the log."""
         return self._rising is not None or world.broken or world.lag_s() > self._plan.lag_max_s
 
-    def _is_away(self, world: World) -> bool:
-        """True if users cannot be read."""
-        lookups = self._lookups.get(world)
-        return lookups is None or lookups.away
-
-    def _answer(
-        self, world: World, wish: Wish, person: Person, items: answers.Items, source: str, reached: bool | None
-    ) -> Answer:
-        _ANSWERS[source].inc()
-        away = bool(wish.user_id) and self._is_away(world)
-        if source == "popular":
-            known = "row_not_moved" if len(person.seen) or person.state != "cold" else "unknown_user"
-            API_FALLBACKS.labels("no_session" if not wish.user_id else "store_away" if away else known).inc()
-        stale = person.stale or away or self._is_behind(world)
-        return Answer(items, source, person.state, world.newest_ms, stale, reached)
+    def lookups_of(self, world: World) -> Lookups | None:
+        """Return what finds the users of a world; None where that is given up."""
+        return self._lookups.get(world)
 
     async def _reach(self, wish: Wish, begun_s: float) -> bool | None:
         """Wait until the log is folded as far as a token says; False where that takes too long."""
@@ -320,19 +300,3 @@ class Model:
                 self._moved = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._moved], timeout=left_s)
         return True
-
-    async def _people(self, world: World, wishes: Sequence[Wish]) -> list[Person]:
-        """Return who asks: from memory, and all others with one read of the store."""
-        ids = [wish.user_id for wish in wishes if wish.user_id]
-        if not ids:
-            return [NOBODY] * len(wishes)
-        lookups = self._lookups.get(world)
-        each = iter(await lookups.find(ids) if lookups is not None else [NOBODY] * len(ids))
-        return [next(each) if wish.user_id else NOBODY for wish in wishes]
-
-
-async def _give_way(begun_s: float) -> float:
-    """Let others have the loop; return when the next slice begins."""
-    API_SLICE_SECONDS.observe(time.perf_counter() - begun_s)
-    await asyncio.sleep(0)
-    return time.perf_counter()

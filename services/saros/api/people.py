@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from saros.core.codec import bounds_of
 from saros.core.gate import GateRules, gate_state
 from saros.core.glance import (
-    BLOCKS,
-    COUNTED,
+    COLD,
     MOVED,
     NOTHING,
     ROW,
@@ -27,18 +26,24 @@ from saros.core.glance import (
     WHOLE,
     GlanceArrays,
     absorb,
-    blank,
     glance_arrays,
+    pick,
+    put,
+    settle,
+    tell_states,
 )
-from saros.core.jit import F32, I32, U32, U64, copy_columns
+from saros.core.jit import F32, I32, I64, U8, U32, U64, copy_columns
 from saros.core.sessions import SessionRules
 from saros.core.table import SlotTable
 from saros.redo.record import bounds
-from saros.wire.operations import read_user
+from saros.wire.operations import read_glances
 from saros.wire.v1 import redo_pb2 as pb
 
 _SLICE = 512  # users of a record that are taken in at once
 _LEAST = 4096  # users in memory: what a few records may touch
+
+
+STATES = ("cold", "below", "in_band", "above")
 
 
 class Person(NamedTuple):
@@ -50,7 +55,83 @@ class Person(NamedTuple):
     stale: bool = False  # the store's fence lies behind what the log has said
 
 
-NOBODY = Person(None, np.zeros(0, np.uint32), "cold")
+NOBODY = Person(None, np.zeros(0, np.uint32), STATES[COLD])
+
+
+class Party(NamedTuple):
+    """Users who ask, as columns; what is known of them is theirs and moves no more."""
+
+    keys: U64  # [n]
+    homes: I32  # [n] their partitions
+    users: GlanceArrays
+    stale: U8  # [n] 1: the store's fence lies behind what the log has said
+    states: U8  # [n] places in STATES
+
+    def moved(self) -> list[bool]:
+        """True of those who have a row of their own."""
+        found: list[bool] = ((self.users.numbers[:, MOVED] > 0) & (self.users.known == WHOLE)).tolist()
+        return found
+
+    def person(self, k: int) -> Person:
+        """Return one of them."""
+        users = self.users
+        row = users.rows[k] if users.numbers[k, MOVED] > 0 and users.known[k] == WHOLE else None
+        return Person(row, users.seen[k, : users.seen_count[k]], STATES[self.states[k]], bool(self.stale[k]))
+
+
+class Span(NamedTuple):
+    """What records of one partition have told."""
+
+    partition: int
+    offset: int  # of the last of them
+    first: int  # of their users
+    end: int
+    state: bytes  # of the partition, behind them; empty: as it was
+
+
+class Told(NamedTuple):
+    """The users of records as they are afterwards, as columns; partition by partition, each in the order of its log."""
+
+    keys: U64  # [n]
+    flags: U8  # [n]
+    starts: I64  # [n + 1] of the states in `data`
+    data: U8
+    has_row: I64  # [n + 1] rows before each
+    rows: F32  # [m, d]
+    at: I64  # [n] the redo offset of its record
+    spans: list[Span]
+
+
+def told_by(records: Sequence[tuple[int, int, pb.Record]], dim: int) -> Told:
+    """Return the users of records, each with its partition and offset, those of a partition one behind the other.
+
+    ValueError where one is damaged.
+    """
+    all_users = [record.users for _, _, record in records]
+    keys = _column([users.key for users in all_users], np.uint64)
+    flags = _column([users.flags for users in all_users], np.uint8)
+    starts = bounds(_column([users.length for users in all_users], np.uint32))
+    data = _column([users.data for users in all_users], np.uint8)
+    rows = _column([users.rows for users in all_users], np.float32).reshape(-1, dim)
+    has_row = bounds((flags & ROW) // ROW)
+    counts = [len(users.flags) for users in all_users]
+    if (
+        any(8 * count != len(users.key) for count, users in zip(counts, all_users, strict=True))
+        or not len(keys) == len(starts) - 1
+        or starts[-1] != len(data)
+        or has_row[-1] != len(rows)
+    ):
+        raise ValueError("the columns of a record's users have different lengths")
+    at = np.repeat(np.array([offset for _, offset, _ in records], np.int64), counts)
+    spans, first = list[Span](), 0
+    for (partition, offset, record), count in zip(records, counts, strict=True):
+        begin, state = first, record.partition.state
+        if spans and spans[-1].partition == partition:
+            before = spans.pop()
+            begin, state = before.first, state or before.state
+        first += count
+        spans.append(Span(partition, offset, begin, first, state))
+    return Told(keys, flags, starts, data, has_row, rows, at, spans)
 
 
 class People:
@@ -60,9 +141,9 @@ class People:
         self._table = SlotTable(max(limit, _LEAST), capacity=1024)
         self._dim, self._rules = dim, rules
         self._arrays = glance_arrays(self._table.capacity, dim, rules)
-        self._bounds = [tuple(gate_state(gate).bounds.tolist())] * partitions
+        self._bounds: I64 = np.tile(gate_state(gate).bounds.astype(np.int64), (partitions, 1))
         self.fences = [-1] * partitions  # the redo offset of the highest fence of the store that was met
-        self._overrun = [-1] * partitions  # the last record that had users without room
+        self._overrun: I64 = np.full(partitions, -1, np.int64)  # the last record that had users without room
         self._pinned: list[deque[tuple[int, I32]]] = [deque() for _ in range(partitions)]
 
     @property
@@ -87,31 +168,28 @@ class People:
         while waiting and waiting[0][0] <= offset:
             self._table.unpin(waiting.popleft()[1])
 
-    def absorb(self, partition: int, offset: int, record: pb.Record) -> Iterator[None]:
-        """Take in the users of a record that counts, a slice at a time."""
-        self.bound(partition, record.partition.state)
-        users = record.users
-        keys, flags = _column(users.key, np.uint64), _column(users.flags, np.uint8)
-        starts, data = bounds(_column(users.length, np.uint32)), _column(users.data, np.uint8)
-        rows = _column(users.rows, np.float32).reshape(-1, self._dim)
-        has_row = bounds((flags & ROW) // ROW)
-        if not len(keys) == len(flags) == len(starts) - 1 or starts[-1] != len(data) or has_row[-1] != len(rows):
-            raise ValueError("the columns of a record's users have different lengths")
-        for first in range(0, len(keys), _SLICE):
-            end = min(first + _SLICE, len(keys))
-            slots = self._intern(keys[first:end])
-            begin, after = int(starts[first]), int(starts[end])
-            absorb(
-                self._arrays, slots, flags[first:end], data[begin:after], starts[first : end + 1] - begin,
-                rows[has_row[first] : has_row[end]], offset,
-            )  # fmt: skip
-            held = slots[slots >= 0]
-            if len(held) < len(slots):
-                self._overrun[partition] = offset
-            if offset > self.fences[partition]:
-                self._table.pin(held)
-                self._pinned[partition].append((offset, held))
+    def absorb(self, told: Told) -> Iterator[None]:
+        """Take in the users of records that count, a slice at a time."""
+        for span in told.spans:
+            self.bound(span.partition, span.state)
+        for first in range(0, len(told.keys), _SLICE):
+            end = min(first + _SLICE, len(told.keys))
+            slots = self._intern(told.keys[first:end])
+            starts = told.starts[first : end + 1]
+            data, rows = told.data[starts[0] : starts[-1]], told.rows[told.has_row[first] : told.has_row[end]]
+            absorb(self._arrays, slots, told.flags[first:end], data, starts - starts[0], rows, told.at[first:end])
+            for span in told.spans:
+                self._hold(span, slots[max(0, span.first - first) : max(0, span.end - first)])
             yield
+
+    def _hold(self, span: Span, slots: I32) -> None:
+        """Hold users of a partition until the store has them."""
+        if len(slots) and slots.min() < 0:
+            self._overrun[span.partition] = span.offset
+            slots = slots[slots >= 0]
+        if len(slots) and span.offset > self.fences[span.partition]:
+            self._table.pin(slots)
+            self._pinned[span.partition].append((span.offset, slots))
 
     def _intern(self, keys: U64) -> I32:
         """Return a place for each user, -1 where there is none."""
@@ -122,84 +200,44 @@ class People:
         self._arrays.known[fresh], self._arrays.at[fresh] = NOTHING, -1
         return slots
 
-    def find(self, keys: U64, partitions: I32) -> list[Person | None]:
-        """Return users that are known as of now; None: the store has to be asked."""
-        slots = self._table.find(keys).tolist()
-        return [
-            self._person(self._arrays, slot, int(partition))
-            if slot >= 0 and self._arrays.known[slot] == WHOLE
-            else None
-            for slot, partition in zip(slots, partitions, strict=True)
-        ]
+    def find(self, keys: U64, homes: I32) -> tuple[Party, int]:
+        """Return users as far as they are known as of now, and of how many the store has to be asked: NOTHING."""
+        count = len(keys)
+        users = glance_arrays(count, self._dim, self._rules)
+        party = Party(keys, homes, users, np.zeros(count, np.uint8), np.zeros(count, np.uint8))
+        missing = pick(users, self._arrays, self._table.find(keys), WHOLE)
+        self._tell_states(party)
+        return party, missing
 
-    def nearest(self, keys: U64, partitions: I32) -> list[Person | None]:
-        """Return what is known of users while the store does not answer: of some, a state without its row."""
-        slots = self._table.find(keys).tolist()
-        return [
-            self._person(self._arrays, slot, int(partition)) if slot >= 0 and self._arrays.known[slot] else None
-            for slot, partition in zip(slots, partitions, strict=True)
-        ]
+    def near(self, party: Party) -> None:
+        """Tell what is known of users while the store does not answer: of some, a state without its row."""
+        pick(party.users, self._arrays, self._table.find(party.keys), STATE)
+        self._tell_states(party)
 
-    def _person(self, users: GlanceArrays, slot: int, partition: int, stale: bool = False) -> Person:
-        numbers, (low, high) = users.numbers[slot], self._bounds[partition]
-        count = int(numbers[COUNTED])
-        state = "cold" if not numbers[BLOCKS] else "below" if count < low else "above" if count > high else "in_band"
-        row = users.rows[slot].copy() if numbers[MOVED] > 0 and users.known[slot] == WHOLE else None
-        return Person(row, users.seen[slot, : users.seen_count[slot]].copy(), state, stale)
+    def _tell_states(self, party: Party) -> None:
+        tell_states(party.users, party.homes, self._bounds, party.states)
 
-    def take(
-        self, partition: int, offset: int, expected: int, keys: U64, values: Sequence[bytes | None]
-    ) -> dict[int, Person]:
-        """Take in users as the store has them under a fence; return them by key. `expected` was met before the read."""
-        stale = offset < max(expected, self._overrun[partition])
-        # A read that came late may be behind another one, and is as good; but what it holds is not to stay.
-        late = stale or offset < self.fences[partition]
-        self.meet(partition, offset)
-        read = self._read(offset, values)
-        found, kept = {}, []
-        for k, (key, slot) in enumerate(zip(keys.tolist(), self._table.find(keys).tolist(), strict=True)):
-            known = self._arrays.known[slot] if slot >= 0 else NOTHING
-            if known != NOTHING and self._arrays.at[slot] > offset:
-                if known == STATE and not late:  # no record that the store lacks has moved its row
-                    self._arrays.rows[slot], self._arrays.known[slot] = read.rows[k], WHOLE
-                found[key] = self._person(self._arrays, slot, partition, late and known == STATE)
-            else:
-                found[key] = self._person(read, k, partition, stale)
-                kept.append(k)
-        if not late:
-            self._keep(keys[kept], kept, read)
-        return found
+    def take(self, party: Party, which: I32, offsets: I64, expected: I64, values: Sequence[bytes | None]) -> None:
+        """Let users of a party be as the store has them, who stand at `which`, each under the fence of its partition.
 
-    def _keep(self, keys: U64, which: list[int], read: GlanceArrays) -> None:
-        """Keep users that were read, as far as there is room."""
-        slots = self._intern(keys)
-        there = np.flatnonzero(slots >= 0)
-        taken = np.array(which, np.int64)[there]
-        columns: tuple[NDArray[Any], ...] = self._arrays
-        sources: tuple[NDArray[Any], ...] = read
-        for column, source in zip(columns, sources, strict=True):
-            column[slots[there]] = source[taken]
-
-    def _read(self, offset: int, values: Sequence[bytes | None]) -> GlanceArrays:
-        """Return users out of the store's values."""
-        read = glance_arrays(len(values), self._dim, self._rules)
-        there = [k for k, value in enumerate(values) if value is not None]
-        stored = [read_user(values[k] or b"") for k in there]
-        states = [user.state for user in stored]
-        for k, user in zip(there, stored, strict=True):
-            if user.row:
-                read.rows[k] = np.frombuffer(user.row, np.float32)
-        nothing: F32 = np.zeros((0, self._dim), np.float32)
+        offsets, expected: of each partition, the redo offset of the fence that was found (-1 where none was), and of
+        the one that was met before the read.
+        """
+        users, keys, kept = party.users, party.keys[which], np.empty(len(which), np.int32)
         # Offset -1 is that of a store to which nothing was flushed: then there are no users.
-        absorb(
-            read, np.array(there, np.int32), np.zeros(len(there), np.uint8), b"".join(states),
-            bounds(np.array([len(state) for state in states], np.int64)), nothing, offset,
+        read_glances(users, which, party.homes, values, offsets)
+        met = np.array(self.fences, np.int64)
+        for partition, offset in enumerate(offsets.tolist()):
+            self.meet(partition, offset)
+        count = settle(
+            self._arrays, self._table.find(keys), users, which, party.homes, offsets,
+            np.maximum(expected, self._overrun), met, party.stale, kept,
         )  # fmt: skip
-        for k in set(range(len(values))) - set(there):
-            blank(read, k, offset)
-        read.known[:] = WHOLE
-        return read
+        if count:
+            slots = self._intern(keys[kept[:count]])
+            put(self._arrays, slots, users, which[kept[:count]])
+        self._tell_states(party)
 
 
-def _column(data: bytes, dtype: type[np.generic]) -> NDArray[Any]:
-    return np.frombuffer(bytearray(data), dtype)
+def _column(parts: Sequence[bytes], dtype: type[np.generic]) -> NDArray[Any]:
+    return np.frombuffer(bytearray().join(parts), dtype)

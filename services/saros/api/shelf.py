@@ -9,15 +9,15 @@ One thread. Whatever takes long is done in slices: whoever owns the thread calls
 
 import heapq
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from saros.core.catalogue import P0_DRIFT, Catalogue
-from saros.core.glance import Stamps
+from saros.core.glance import GlanceArrays, Stamps
 from saros.core.ids import hash_texts
-from saros.core.jit import F32, I32, U32, U64
+from saros.core.jit import F32, I32, I64, U32, U64
 from saros.core.lanes import LANES
 from saros.core.masks import Mask, combine
 from saros.core.popular import fill_rates, new_rates, newest_day
@@ -28,9 +28,10 @@ from saros.wire.item import is_upsert, read_item, text_of
 from saros.wire.v1.events_pb2 import ItemUpsert
 
 _PRIORS, _RATES, _ROWS = 16_384, 16_384, 1024  # slots of a slice: about half a millisecond each
-_TOLD = 32  # upserts of a slice
+_TOLD = 16  # upserts of a slice
 _DEADLINES = 1000  # that may be out of date
 _RATES_EVERY_S = 1.0
+_TEXTS_MAX = 50_000
 _MASKS_MAX = 256  # categories that are asked for often enough to be kept as masks
 
 
@@ -53,6 +54,7 @@ class Shelf:
         self._categories: dict[int, tuple[str, ...]] = {}  # of each slot that has some
         self._members: dict[str, set[int]] = {}
         self._masks: dict[str, Mask] = {}
+        self._texts: dict[int, str] = {}
         self._noted, self._changed = items.table.size, False
         for _ in self._take_in(replica.names.items()):
             pass
@@ -185,6 +187,10 @@ class Shelf:
         """Return the slots of items, -1 for one that is not in the catalogue."""
         return self.replica.items.table.find(self.keys_of(ids))
 
+    def seen_by(self, users: GlanceArrays, which: I32) -> tuple[I32, I64]:
+        """Return the slots of items that users have seen, and where each user's begin and end."""
+        return self._stamps.seen_by(self.replica.items.table.keys, users, which)
+
     def seen(self, stamps: U32) -> I32:
         """Return the slots of items that were seen."""
         return self._stamps.find(self.replica.items.table.keys, stamps)
@@ -225,7 +231,14 @@ class Shelf:
             self._masks[name].put(np.fromiter(self._members.get(name, ()), np.int32))
         return [self._masks[name]]
 
-    def texts(self, slots: I32) -> list[str]:
-        """Return the ids of items."""
-        names = self.replica.names
-        return [text_of(names[key]) for key in self.replica.items.table.keys[slots].tolist()]
+    def texts(self, slots: Sequence[int]) -> list[str]:
+        """Return the ids of items. An item's never changes: those that are served often are kept as text."""
+        texts = self._texts
+        try:
+            return [texts[slot] for slot in slots]
+        except KeyError:
+            if len(texts) > _TEXTS_MAX:
+                texts.clear()
+            names, keys = self.replica.names, self.replica.items.table.keys
+            texts.update({slot: text_of(names[int(keys[slot])]) for slot in slots if slot not in texts})
+            return [texts[slot] for slot in slots]

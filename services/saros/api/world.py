@@ -6,33 +6,49 @@ of a record is in.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from saros.adapters.redo import Message
 from saros.api.gates import Gates
 from saros.api.observe import API_SERVABLE_SECONDS
-from saros.api.people import People
+from saros.api.people import People, Told, told_by
 from saros.api.plan import ApiPlan
 from saros.api.shelf import Shelf
 from saros.core.guest import Guest
 from saros.redo.fence import Fence
-from saros.redo.record import Learned
+from saros.redo.record import Learned, learned
 from saros.redo.replica import Replica
 from saros.wire.v1 import redo_pb2 as pb
 
-_BLOCKS = 64  # of a slice; a block has a dozen items, and each of them an entry that is made anew
-
-_NAMES = 512  # of a slice
+# Of a slice: items whose rows move, each with an entry that is made anew; and texts of items.
+_ITEMS, _NAMES = 256, 256
 _LOOKS_S = 2.0  # the log's ends are looked at more often than this
 
 
 class Read(NamedTuple):
-    """A message of the log, read ahead: its blocks are columns already."""
+    """Messages of the log, read ahead, partition by partition: what their records hold is columns already."""
 
-    partition: int
-    offset: int
-    record: pb.Record | None
-    found: Learned | None
+    messages: list[Message]
+    blocks: Learned | None  # None: there is a message among them that is no record, or damaged
+    users: Told | None
+
+
+def read_ahead(messages: Sequence[Message], dim: int) -> Read:
+    """Return messages with what they hold as columns. What Python spends on a column it spends once for all records."""
+    ordered = sorted(messages, key=_partition_of)
+    records = [(partition, offset, record) for partition, offset, record in ordered if record is not None]
+    try:
+        if len(records) == len(ordered):
+            found = learned([record for _, _, record in records], dim)
+            return Read(ordered, found, told_by(records, dim))
+    except ValueError:
+        pass
+    return Read(ordered, None, None)
+
+
+def _partition_of(message: Message) -> int:
+    return message.partition
 
 
 class World:
@@ -54,6 +70,7 @@ class World:
         self._ends: list[int] = []
         self._behind_s = self._looked_s = time.monotonic()
         self._unreached = True
+        self._folding = False  # fences are ahead of what is folded
         self.broken = False  # a record was folded in part: nothing more may be
 
     def begin(self, partition: int, fence: Fence, told: pb.Partition) -> None:
@@ -62,32 +79,48 @@ class World:
         self.people.bound(partition, told.state)
         self.gates.note(partition, told)
 
-    def absorb(self, message: Read) -> Iterator[None]:
-        """Fold one message of the log, a slice at a time."""
-        partition, offset, record, found = message
-        if self.replica.judge(partition, offset, record):
-            if record is None or found is None:
-                raise ValueError(f"the record at {offset} of redo partition {partition} is damaged")
-            yield from self.people.absorb(partition, offset, record)
-            self.gates.note(partition, record.partition)
-            for blocks in self.replica.fold_slices(partition, offset, found, _BLOCKS):
-                self.shelf.refresh(blocks.slots_of(), int(blocks.day.max(initial=0)))
-                yield
-            yield from self._tell(record)
-            self.newest_ms = max(self.newest_ms, record.stats.newest_ms)
-            if record.stats.oldest_ms and not self._unreached:
-                API_SERVABLE_SECONDS.observe(max(0.0, time.time() - record.stats.oldest_ms / 1000))
-        self.reached[partition], self._at[partition] = self.replica.fences[partition].next, offset
+    def absorb(self, read: Read) -> Iterator[None]:
+        """Fold messages of the log, a slice at a time: all as one, or one by one where not all of them count."""
+        self._folding = True
+        dim, replica = self.replica.genesis.rows.dim, self.replica
+        counted = [message for message in read.messages if replica.judge(*message)]
+        as_one = len(counted) == len(read.messages) and all(replica.is_new(*message[:2]) for message in counted)
+        for piece in [read] if as_one and read.blocks is not None else [read_ahead([each], dim) for each in counted]:
+            yield from self._fold(piece)
+        for partition, offset, _ in read.messages:
+            self.reached[partition], self._at[partition] = replica.fences[partition].next, offset
+        self._folding = False
         self._note_reached()
+
+    def _fold(self, read: Read) -> Iterator[None]:
+        """Fold records that count: users first, then rows, then what is told of items."""
+        partition, offset, _ = read.messages[0]
+        if read.blocks is None or read.users is None:
+            raise ValueError(f"the record at {offset} of redo partition {partition} is damaged")
+        yield from self.people.absorb(read.users)
+        for place, _, record in read.messages:
+            assert record is not None, "it has columns"
+            self.gates.note(place, record.partition)
+        # Several are folded as one only where no shard contained any of them.
+        above = self.replica.above(partition, offset, read.blocks.blocks.items)
+        for blocks in self.replica.fold_slices(read.blocks, above, _ITEMS):
+            self.shelf.refresh(blocks.slots_of(), int(blocks.day.max(initial=0)))
+            yield
+        for _, _, record in read.messages:
+            assert record is not None, "it has columns"
+            yield from self._tell(record)
+            stats = record.stats
+            self.newest_ms = max(self.newest_ms, stats.newest_ms)
+            if stats.oldest_ms and not self._unreached:
+                API_SERVABLE_SECONDS.observe(max(0.0, time.time() - stats.oldest_ms / 1000))
 
     def _tell(self, record: pb.Record) -> Iterator[None]:
         """Take what a record tells of items."""
-        told = list(self.replica.told(record).items())
-        for first in range(0, len(told), _NAMES):
-            some = dict(told[first : first + _NAMES])
-            self.replica.name(some)
-            yield from self.shelf.tell(some)
-            yield
+        if record.names.key or record.upserts:
+            for told in self.replica.told_slices(record, _NAMES):
+                self.replica.name(told)
+                yield from self.shelf.tell(told)
+                yield
 
     def looked(self, now_s: float, ends: list[int]) -> None:
         """Hear where the log ended a moment ago."""
@@ -103,7 +136,8 @@ class World:
     @property
     def caught_up(self) -> bool:
         """True if all is folded that the shards contained (rule 12), and the log was followed to an end it had."""
-        return bool(self._ends) and not self._unreached and not self.broken and self.replica.caught_up
+        idle = not self._unreached and not self._folding and not self.broken
+        return bool(self._ends) and idle and self.replica.caught_up
 
     def lag_s(self) -> float:
         """Return for how long there has been something in the log that is not folded, or nobody could look."""

@@ -69,7 +69,7 @@ def pieces(data: bytes | U8, starts: I64, count: int) -> U8:
     buffer = (
         np.frombuffer(bytearray(data), np.uint8) if isinstance(data, bytes) else np.require(data, np.uint8, ["C", "W"])
     )
-    if len(starts) != count + 1 or starts[0] != 0 or starts[-1] != len(buffer) or (np.diff(starts) < 0).any():
+    if len(starts) != count + 1 or starts[0] != 0 or starts[-1] != len(buffer) or (starts[1:] < starts[:-1]).any():
         raise ValueError(f"offsets of {count} pieces must rise from 0 to the buffer's length")
     return buffer
 

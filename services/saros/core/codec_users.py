@@ -217,7 +217,7 @@ def pack_users(users: UserArrays, slots: I32, rules: SessionRules) -> tuple[U8, 
 
 
 @kernel
-def _user_fault(buffer: U8, first: int, end: int) -> int:
+def user_fault(buffer: U8, first: int, end: int) -> int:
     """Return what is wrong with one user's bytes, or GOOD."""
     if end - first < USER_HEADER:
         return BAD_LENGTH
@@ -328,7 +328,7 @@ def _read_users(users: UserArrays, slots: I32, rules: SessionRules, buffer: U8, 
 def first_fault(buffer: U8, starts: I64) -> tuple[int, int]:
     """Return (index, fault) of the first user that cannot be read, or (-1, GOOD)."""
     for k in range(starts.shape[0] - 1):
-        fault = _user_fault(buffer, starts[k], starts[k + 1])
+        fault = user_fault(buffer, starts[k], starts[k + 1])
         if fault != GOOD:
             return k, fault
     return -1, GOOD

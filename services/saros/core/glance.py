@@ -13,7 +13,7 @@ import numpy as np
 
 from saros.core.codec import get, get_i32, ones, pieces, refuse
 from saros.core.codec_users import SHADOWED, USER_HEADER, WAITED_FOR, first_fault
-from saros.core.jit import F32, I32, I64, U8, U32, U64, as_int, kernel, line_zeros
+from saros.core.jit import F32, I32, I64, U8, U32, U64, as_int, kernel, merged_kernel
 from saros.core.sessions import SessionRules
 from saros.core.users import REPEAT_SIZE
 
@@ -21,6 +21,7 @@ BLOCKS, COUNTED, MOVED = 0, 1, 2  # columns of `numbers`: blocks closed, of them
 # What is known of a user: nothing; its state, while its row is as the store has it; all of it.
 NOTHING, STATE, WHOLE = 0, 1, 2
 ERASED, ROW, UNSEEN = 1, 4, 8  # flags of a record's users
+COLD, BELOW, IN_BAND, ABOVE = 0, 1, 2, 3
 
 
 class GlanceArrays(NamedTuple):
@@ -43,7 +44,7 @@ def glance_arrays(count: int, dim: int, rules: SessionRules) -> GlanceArrays:
         numbers=np.zeros((count, 3), np.int32),
         seen=np.zeros((count, width), np.uint32),
         seen_count=np.zeros(count, np.int32),
-        rows=line_zeros((count, dim), np.float32),
+        rows=np.zeros((count, dim), np.float32),
     )
 
 
@@ -77,7 +78,7 @@ def _put_stamps(users: GlanceArrays, user: int, buffer: U8, first: int, count: i
 
 
 @kernel
-def _read(users: GlanceArrays, user: int, buffer: U8, first: int) -> None:
+def read_state(users: GlanceArrays, user: int, buffer: U8, first: int) -> None:
     """Read the state of a user, which has no fault."""
     negatives, carried = as_int(get(buffer, first + 4, 2)), as_int(get(buffer, first + 6, 2))
     clicked, flags = as_int(get(buffer, first + 8, 2)), as_int(buffer[first + 1])
@@ -95,17 +96,17 @@ def _read(users: GlanceArrays, user: int, buffer: U8, first: int) -> None:
 
 
 @kernel
-def _absorb(users: GlanceArrays, slots: I32, flags: U8, buffer: U8, starts: I64, rows: F32, at: int) -> None:
-    """Set users to what a record says; those without a place (slot -1), or known as of later, are left out."""
+def _absorb(users: GlanceArrays, slots: I32, flags: U8, buffer: U8, starts: I64, rows: F32, at: I64) -> None:
+    """Set users to what records say; those without a place (slot -1), or known as of later, are left out."""
     row = 0
     for k in range(slots.shape[0]):
         user, has_row = slots[k], flags[k] & ROW != 0
-        if user >= 0 and users.at[user] < at:
+        if user >= 0 and users.at[user] < at[k]:
             if flags[k] & ERASED:
-                blank(users, user, at)
+                blank(users, user, at[k])
             if flags[k] & UNSEEN == 0:
-                _read(users, user, buffer, starts[k])
-                users.at[user] = at
+                read_state(users, user, buffer, starts[k])
+                users.at[user] = at[k]
                 if has_row:
                     for d in range(rows.shape[1]):
                         users.rows[user, d] = rows[row, d]
@@ -115,12 +116,14 @@ def _absorb(users: GlanceArrays, slots: I32, flags: U8, buffer: U8, starts: I64,
         row += has_row
 
 
-def absorb(users: GlanceArrays, slots: I32, flags: U8, data: bytes | U8, starts: I64, rows: F32, at: int) -> None:
-    """Set users to the states in `data` as of a redo offset; those flagged `ROW` have a row in `rows`, in order.
+def absorb(users: GlanceArrays, slots: I32, flags: U8, data: bytes | U8, starts: I64, rows: F32, at: I64) -> None:
+    """Set users to the states in `data`, each as of a redo offset; those flagged `ROW` have a row in `rows`, in order.
 
     The row of one without is what it was: where that is not known, only its state is from here on.
     """
     buffer = pieces(data, starts, len(slots))
+    if not len(at) == len(flags) == len(slots):
+        raise ValueError("the columns of users have different lengths")
     refuse("user state", *first_fault(buffer, starts))
     if (flags & ROW != 0).sum() != len(rows) or rows.shape[1] != users.rows.shape[1]:
         raise ValueError("the rows of users are not as many, or not as long, as their flags say")
@@ -149,6 +152,85 @@ def summary_of(state: bytes) -> Summary:
     return Summary(blocks, counted, moved, clock_ms, negatives)
 
 
+@merged_kernel
+def _copy(target: GlanceArrays, to: int, source: GlanceArrays, user: int) -> None:
+    """Copy all that is known of a user."""
+    target.known[to], target.at[to] = source.known[user], source.at[user]
+    for k in range(3):
+        target.numbers[to, k] = source.numbers[user, k]
+    target.seen_count[to] = source.seen_count[user]
+    for k in range(source.seen_count[user]):
+        target.seen[to, k] = source.seen[user, k]
+    for d in range(source.rows.shape[1]):
+        target.rows[to, d] = source.rows[user, d]
+
+
+@kernel
+def pick(target: GlanceArrays, source: GlanceArrays, slots: I32, least: int) -> int:
+    """Copy the users of slots[k] >= 0 of which so much is known to place k; return of how many nothing came."""
+    missing = 0
+    for k in range(slots.shape[0]):
+        if slots[k] >= 0 and source.known[slots[k]] >= least:
+            _copy(target, k, source, slots[k])
+        elif target.known[k] == NOTHING:
+            missing += 1
+    return missing
+
+
+@kernel
+def put(target: GlanceArrays, slots: I32, source: GlanceArrays, which: I32) -> None:
+    """Copy the users at which[k] to slots[k], where that is not negative."""
+    for k in range(slots.shape[0]):
+        if slots[k] >= 0:
+            _copy(target, slots[k], source, which[k])
+
+
+@kernel
+def settle(
+    memory: GlanceArrays, slots: I32, read: GlanceArrays, which: I32, homes: I32, found: I64, expected: I64, met: I64,
+    stale: U8, kept: I32,
+) -> int:  # fmt: skip
+    """Let the newer count of what memory (slots[k], -1: nothing) and a read of the store (which[k]) know of users.
+
+    By partition, which is homes[which[k]]: the redo offset of the fence that was found, of the one that had to be found
+    at least, and of the highest one met. A read that came late may be behind another one, and is as good; but what it
+    holds is not to stay. A row that no record has said is the store's. stale (uint8 by place in `read`) is set where
+    neither knows the user as of now. Return how many may be kept; `kept` are their k.
+    """
+    count = 0
+    for k in range(slots.shape[0]):
+        slot, user = slots[k], which[k]
+        home = homes[user]
+        doubted = found[home] < expected[home]
+        late = doubted or found[home] < met[home]
+        if slot < 0 or memory.known[slot] == NOTHING or memory.at[slot] <= read.at[user]:
+            stale[user] = doubted
+            if not late:
+                kept[count] = k
+                count += 1
+            continue
+        if memory.known[slot] == STATE and not late:  # no record that the store lacks has moved its row
+            for d in range(read.rows.shape[1]):
+                memory.rows[slot, d] = read.rows[user, d]
+            memory.known[slot] = WHOLE
+        stale[user] = late and memory.known[slot] == STATE
+        _copy(read, user, memory, slot)
+    return count
+
+
+@kernel
+def tell_states(users: GlanceArrays, homes: I32, bounds: I64, states: U8) -> None:
+    """Fill states: COLD until a block is closed, else by the user's count and the bounds (int64[p, 2]) of its home."""
+    for k in range(states.shape[0]):
+        count = users.numbers[k, COUNTED]
+        if users.known[k] == NOTHING or users.numbers[k, BLOCKS] == 0:
+            states[k] = COLD
+        elif count < bounds[homes[k], 0]:
+            states[k] = BELOW
+        else:
+            states[k] = ABOVE if count > bounds[homes[k], 1] else IN_BAND
+
+
 class Stamps:
     """Finds the slots of items by their stamps. Slots are numbered as they come, and are never taken back."""
 
@@ -166,7 +248,14 @@ class Stamps:
     def find(self, keys: U64, stamps: U32) -> I32:
         """Return the slots that have one of these stamps."""
         found = np.empty(4 * len(stamps), np.int32)
-        return found[: _find(self._first, self._following, keys, stamps, found)]
+        return found[: _find(self._first, self._following, keys, stamps, len(stamps), found, 0)]
+
+    def seen_by(self, keys: U64, users: GlanceArrays, which: I32) -> tuple[I32, I64]:
+        """Return the slots that users have seen, user by user, and the n + 1 places where they meet."""
+        starts = np.zeros(len(which) + 1, np.int64)
+        found = np.empty(4 * int(users.seen_count[which].sum()), np.int32)
+        _find_all(self._first, self._following, keys, users, which, found, starts)
+        return found[: starts[-1]], starts
 
 
 @kernel
@@ -179,14 +268,23 @@ def _chain(first: I32, following: I32, keys: U64, begin: int, end: int) -> None:
 
 
 @kernel
-def _find(first: I32, following: I32, keys: U64, stamps: U32, found: I32) -> int:
-    """Fill `found`; return how many there are. What has no room is left out: more than four share a stamp never."""
-    mask, count = np.uint32(first.shape[0] - 1), 0
-    for k in range(stamps.shape[0]):
+def _find(first: I32, following: I32, keys: U64, stamps: U32, size: int, found: I32, begin: int) -> int:
+    """Fill found[begin:] for stamps[:size]; return where it ends. No more than four are taken to share a stamp."""
+    mask, count, most = np.uint32(first.shape[0] - 1), begin, min(found.shape[0], begin + 4 * size)
+    for k in range(size):
         slot = first[stamps[k] & mask] - 1
         while slot >= 0:
-            if stamp_of(keys[slot]) == stamps[k] and count < found.shape[0]:
+            if stamp_of(keys[slot]) == stamps[k] and count < most:
                 found[count] = slot
                 count += 1
             slot = following[slot] - 1
     return count
+
+
+@kernel
+def _find_all(
+    first: I32, following: I32, keys: U64, users: GlanceArrays, which: I32, found: I32, starts: I64
+) -> None:  # fmt: skip
+    for k in range(which.shape[0]):
+        stamps, size = users.seen[which[k]], users.seen_count[which[k]]
+        starts[k + 1] = _find(first, following, keys, stamps, size, found, starts[k])

@@ -4,6 +4,7 @@ A kernel takes arrays and scalars, never `self`; it releases the GIL and is cach
 whoever calls one has checked its input.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
@@ -74,7 +75,7 @@ def line_zeros(shape: int | tuple[int, ...], dtype: type[np.generic]) -> NDArray
 
     numpy begins 16 bytes into one: every vector of 64 bytes would then be read from two lines.
     """
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    size = (shape if isinstance(shape, int) else math.prod(shape)) * np.dtype(dtype).itemsize
     buffer = np.zeros(size + 2 * LINE_BYTES, np.uint8)
     begin = -buffer.__array_interface__["data"][0] % (2 * LINE_BYTES)
     return buffer[begin : begin + size].view(dtype).reshape(shape)

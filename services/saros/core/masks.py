@@ -10,9 +10,9 @@ from saros.core.tiles import TILE_BITS
 
 
 @kernel
-def _set_bits(words: U16, slots: I32, on: bool) -> None:
-    """Set or clear the bits of slots; those beyond the words have none."""
-    for k in range(slots.shape[0]):
+def set_bits(words: U16, slots: I32, first: int, end: int, on: bool) -> None:
+    """Set or clear the bits of slots[first:end]; those beyond the words have none."""
+    for k in range(first, end):
         tile, bit = slots[k] >> TILE_BITS, np.uint16(1 << (slots[k] & (LANES - 1)))
         if tile < words.shape[0]:
             words[tile] = words[tile] | bit if on else words[tile] & ~bit
@@ -40,7 +40,7 @@ class Mask:
             words = np.zeros(max(needed, 2 * len(self.words)), np.uint16)
             words[: len(self.words)] = self.words
             self.words = words
-        _set_bits(self.words, found, inside)
+        set_bits(self.words, found, 0, len(found), inside)
 
     def slots(self) -> I32:
         """Return the slots of the set in ascending order."""
@@ -67,5 +67,5 @@ def combine(known: U16, within: Sequence[Mask], without: Sequence[Mask], exclude
         words = mask.words[: len(allowed)]
         allowed[: len(words)] &= ~words
     if len(exclude):
-        _set_bits(allowed, exclude, False)
+        set_bits(allowed, exclude, 0, len(exclude), False)
     return allowed

@@ -36,6 +36,7 @@ _TINY = np.float32(2.0**-100)  # outweighs all that is lost to denormal numbers
 _WINDOW = 64  # tiles; how often it is asked whether codes help
 _AHEAD = 8  # tiles between the one in work and the one whose codes are asked for
 _PLAIN = 8  # windows that are scored without codes where they did not
+_NOWHERE: I32 = np.zeros(0, np.int32)
 SCALE, REST, WHOLE, LENGTH = 0, 1, 2, 3  # places in `Aim.terms`
 CODED, SCORED, PLAIN = 0, 1, 2  # places in `Search.counts`
 
@@ -175,13 +176,30 @@ def _look_at(s: Search, first: int, end: int, size: int) -> int:
     return size
 
 
+@merged_kernel
+def _score_first(s: Search, first: I32) -> int:
+    """Score some slots before all others, as far as they are allowed, and take them out; return how many are kept.
+
+    Which ones they are changes nothing but how soon the bar is high.
+    """
+    size = 0
+    for k in range(first.shape[0]):
+        tile, bit = first[k] >> TILE_BITS, np.uint16(1 << (first[k] & (LANES - 1)))
+        if s.allowed[tile] & bit:
+            s.allowed[tile] &= ~bit
+            size = offer(s.best, size, score_row(s.c, s.rows, first[k], s.aim), s.keys[first[k]], first[k])
+            s.counts[SCORED] += 1
+    return size
+
+
 @kernel
-def _search(s: Search) -> int:
-    """Fill `best`; return how many were found, or -1 where the row is not finite or too long."""
+def search(s: Search, first: I32) -> int:
+    """Fill `best`, beginning with some slots; return how many were found, or -1 where the row is not finite or too
+    long."""
     if not lies_within(s.aim.u, 0, USER_MAX):
         return -1
     _take_aim(s.aim)
-    tile, size, plain = 0, 0, 0
+    tile, plain, size = 0, 0, _score_first(s, first)
     while tile < s.allowed.shape[0]:
         end, full, before = min(tile + _WINDOW, s.allowed.shape[0]), size == s.best.score.shape[0], s.counts[SCORED]
         if plain > 0:
@@ -217,7 +235,7 @@ def _own_row(rows: I32, slot: int, v: F32, u: F32) -> None:
         u[0, k] = v[0, k] * inverse if k > 0 else np.float32(0.0)
 
 
-def _aim(catalogue: Catalogue, u: F32, cosine: bool) -> Aim:
+def aim_at(catalogue: Catalogue, u: F32, cosine: bool) -> Aim:
     """Return room for a query with a row; raise ValueError unless it has the catalogue's dimension."""
     dim, width = catalogue.items.rules.dim, catalogue.width
     row = np.ascontiguousarray(u, np.float32).reshape(1, -1)
@@ -233,8 +251,8 @@ def _find(catalogue: Catalogue, aim: Aim, k: int, allowed: U16) -> Found:
         raise ValueError(f"k must not be negative, not {k}")
     items = catalogue.items
     best, counts = Best.empty(min(k, items.table.size)), np.zeros(3, np.int64)
-    search = Search(catalogue.arrays, items.arrays.rows, items.table.keys, allowed, aim, best, counts)
-    size = _search(search) if len(best.slot) else 0
+    request = Search(catalogue.arrays, items.arrays.rows, items.table.keys, allowed, aim, best, counts)
+    size = search(request, _NOWHERE) if len(best.slot) else 0
     if size < 0:
         raise ValueError(f"a row must be finite and within ±{USER_MAX:g}")
     return Found(best.slot[:size], best.score[:size], *counts.tolist())
@@ -251,7 +269,7 @@ def top_k(
 ) -> Found:
     """Return the best k items for a user row, of those in all of `within`, in none of `without` and not excluded."""
     allowed = combine(catalogue.arrays.known, within, without, as_slots(exclude))
-    return _find(catalogue, _aim(catalogue, u, False), k, allowed)
+    return _find(catalogue, aim_at(catalogue, u, False), k, allowed)
 
 
 def similar(
@@ -266,14 +284,14 @@ def similar(
     """Return the k items most similar to another by the cosine of their rows, coordinate 0 and prior left out."""
     own = catalogue.checked([slot])
     allowed = combine(catalogue.arrays.known, within, without, np.append(as_slots(exclude), own))
-    aim = _aim(catalogue, np.empty(catalogue.items.rules.dim, np.float32), True)
+    aim = aim_at(catalogue, np.empty(catalogue.items.rules.dim, np.float32), True)
     _own_row(catalogue.items.arrays.rows, slot, aim.v, aim.u)
     return _find(catalogue, aim, k, allowed)
 
 
 def scores_of(catalogue: Catalogue, u: F32, slots: I32 | Sequence[int]) -> F32:
     """Return the scores of given items for a user row, to the bit those of `top_k`."""
-    aim, found = _aim(catalogue, u, False), catalogue.checked(slots)
+    aim, found = aim_at(catalogue, u, False), catalogue.checked(slots)
     scores = np.empty(len(found), np.float32)
     if not _score_all(catalogue.arrays, catalogue.items.arrays.rows, found, aim, scores):
         raise ValueError(f"a row must be finite and within ±{USER_MAX:g}")

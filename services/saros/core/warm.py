@@ -7,7 +7,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from saros.core import bounds, codec, codec_blocks, codec_items, codec_users, glance, popular, ranking, rerank, topk
+from saros.core import (
+    bounds,
+    codec,
+    codec_blocks,
+    codec_items,
+    codec_users,
+    glance,
+    popular,
+    ranking,
+    rerank,
+    topk,
+    topk_many,
+)
 from saros.core.catalogue import Catalogue
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, TICK, Events
 from saros.core.fold import fold, fold_rows
@@ -18,6 +30,7 @@ from saros.core.items import Items
 from saros.core.learner import Learner
 from saros.core.masks import Mask
 from saros.core.rows import live_rows
+from saros.core.sessions import SessionRules
 from saros.core.step import live_step
 from saros.core.table import SlotTable
 
@@ -58,8 +71,15 @@ def warm() -> Iterator[str]:
     learner.restore(users, state, starts, learner.users.arrays.rows[users])
     seen = glance.glance_arrays(len(users), items.rules.dim, learner.session_rules)
     flags, rows = np.full(len(users), glance.ROW, np.uint8), learner.users.arrays.rows[users]
-    glance.absorb(seen, np.arange(len(users), dtype=np.int32), flags, state, starts, rows, 0)
+    glance.absorb(
+        seen, np.arange(len(users), dtype=np.int32), flags, state, starts, rows, np.zeros(len(users), np.int64)
+    )
     glance.blank(seen, 0, 0)
+    which, one, at = np.arange(len(users), dtype=np.int32), np.zeros(len(users), np.uint8), np.zeros(64, np.int64)
+    glance.pick(seen, seen, which, glance.WHOLE)
+    glance.put(seen, which, seen, which)
+    glance.settle(seen, which, seen, which, which, at, at, at, one, which)
+    glance.tell_states(seen, which, np.zeros((len(users), 2), np.int64), one)
     blocks, offsets = codec_blocks.pack_blocks(batch.blocks, np.arange(1))
     codec_blocks.unpack_ledger(learner.ledger, int(users[0]), blocks, offsets)
     codec_blocks.unpack_blocks(blocks, offsets, items.rules.dim)
@@ -88,6 +108,9 @@ def _warm_topk(items: Items) -> None:
     stamps.extend(items.table.keys, len(found))
     stamps.find(items.table.keys, np.zeros(1, np.uint32))
     topk.top_k(catalogue, row, 1, within=[mask])
+    seen = glance.glance_arrays(1, items.rules.dim, SessionRules())
+    out, starts = stamps.seen_by(items.table.keys, seen, np.zeros(1, np.int32))
+    topk_many.top_k_many(catalogue, seen.rows, [0], 1, catalogue.arrays.known, out, starts)
     topk.similar(catalogue, 0, 1)
     topk.scores_of(catalogue, row, found)
     units = rerank.units_of(catalogue, found)

@@ -5,6 +5,7 @@ they are afterwards. So whoever folds it, on whatever machine, comes to the same
 learner.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,7 +132,7 @@ def judged(fence: Fence, offset: int, record: pb.Record | None) -> tuple[bool, F
 
 
 class Learned(NamedTuple):
-    """The blocks of a record, as columns."""
+    """The blocks of records, as columns."""
 
     user: U64
     sign: I32
@@ -139,20 +140,38 @@ class Learned(NamedTuple):
     length: I64
     blocks: Unpacked
 
+    def cut(self, first: int, end: int) -> "Learned":
+        """Return the blocks [first, end), at least one."""
+        parts = self.blocks
+        begin, after = int(parts.start[first]), int(parts.start[end - 1] + parts.negatives[end - 1])
+        after += int(parts.positives[end - 1])
+        columns = Unpacked._make([*(column[first:end] for column in parts[:6]), *(c[begin:after] for c in parts[6:])])
+        blocks = columns._replace(start=columns.start - begin)
+        return Learned._make([*(column[first:end] for column in self[:4]), blocks])
 
-def learned(record: pb.Record, dim: int) -> Learned:
-    """Return the blocks of a record; ValueError where it is damaged."""
-    packed = record.blocks
-    user, length = _column(packed.user, np.uint64), _column(packed.length, np.uint32).astype(np.int64)
-    sign, flags = _column(packed.sign, np.int8).astype(np.int32), _column(packed.flags, np.uint8)
-    if not len(user) == len(length) == len(sign) == len(flags) == len(packed.number) // 4:
+
+def learned(records: Sequence[pb.Record], dim: int) -> Learned:
+    """Return the blocks of records, one record behind the other; ValueError where one is damaged."""
+    packed = [record.blocks for record in records]
+    if any(
+        not len(blocks.user) // 8 == len(blocks.length) // 4 == len(blocks.sign) == len(blocks.flags)
+        == len(blocks.number) // 4
+        for blocks in packed
+    ):  # fmt: skip
         raise ValueError("the columns of a record's blocks have different lengths")
-    return Learned(user, sign, flags, length, unpack_blocks(packed.data, bounds(length), dim))
+    user = _column(b"".join([blocks.user for blocks in packed]), np.uint64)
+    length = _column(b"".join([blocks.length for blocks in packed]), np.uint32).astype(np.int64)
+    sign = _column(b"".join([blocks.sign for blocks in packed]), np.int8).astype(np.int32)
+    flags = _column(b"".join([blocks.flags for blocks in packed]), np.uint8)
+    data = b"".join([blocks.data for blocks in packed])
+    return Learned(user, sign, flags, length, unpack_blocks(data, bounds(length), dim))
 
 
 def bounds(lengths: NDArray[np.integer[Any]]) -> I64:
     """Return the n + 1 places where pieces of these lengths meet."""
-    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    found = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=found[1:])
+    return found
 
 
 def _column(data: bytes, dtype: type[np.generic]) -> NDArray[Any]:

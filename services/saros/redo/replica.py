@@ -37,11 +37,13 @@ class Replica:
         # Of each shard and partition, the redo offset up to which the rows that were read contain the log.
         self._boot = np.full((genesis.shards, genesis.partitions), -1, np.int64)
         self._vectors = [genesis.starts() for _ in range(genesis.shards)]
+        self._high = [-1] * genesis.partitions  # the highest of each partition
 
     def boot(self, vectors: list[list[Fence]]) -> None:
         """Begin where the shards, whose rows stand in the table, were: each partition at the lowest of its fences."""
         self._vectors = vectors
         self._boot = np.array([[fence.offset for fence in vector] for vector in vectors], np.int64)
+        self._high = self._boot.max(axis=0).tolist()
         lowest = self._boot.argmin(axis=0)
         self.fences = [vectors[shard][partition] for partition, shard in enumerate(lowest.tolist())]
         self._check_vectors()
@@ -49,7 +51,11 @@ class Replica:
     @property
     def caught_up(self) -> bool:
         """True if every partition has been followed past all that the shards contained (rule 12)."""
-        return all(fence.offset >= high for fence, high in zip(self.fences, self._boot.max(axis=0), strict=True))
+        return all(fence.offset >= high for fence, high in zip(self.fences, self._high, strict=True))
+
+    def is_new(self, partition: int, offset: int) -> bool:
+        """True if no shard contained this when its rows were read."""
+        return offset > self._high[partition]
 
     def judge(self, partition: int, offset: int, record: pb.Record | None) -> bool:
         """Move the fence of a partition past one message; True if it is a record that counts (rules 1, 2, 4)."""
@@ -61,6 +67,8 @@ class Replica:
         """Refuse a log in which another record counts than in the one that a shard was folded from."""
         for p in range(self.genesis.partitions) if partition is None else [partition]:
             fence = self.fences[p]
+            if self.is_new(p, fence.offset):
+                continue
             for shard in np.flatnonzero(self._boot[:, p] == fence.offset).tolist():
                 if self._vectors[shard][p] != fence:
                     raise RefusedError(
@@ -71,26 +79,32 @@ class Replica:
 
     def fold(self, partition: int, offset: int, record: pb.Record) -> SignedBlocks:
         """Fold a record that counts; return its blocks, as far as they were new to the table."""
-        blocks = self._new(partition, offset, learned(record, self.genesis.rows.dim))
+        found = learned([record], self.genesis.rows.dim)
+        blocks = self.signed(found, self.above(partition, offset, found.blocks.items))
         fold_rows(self.items.arrays, blocks, 1)
         self.confirm(record, blocks)
         return blocks
 
-    def fold_slices(self, partition: int, offset: int, found: Learned, size: int) -> Iterator[SignedBlocks]:
-        """`fold`, so many blocks at a time: yield them as they are folded. `found` are the record's blocks.
+    def fold_slices(self, found: Learned, above: I64 | None, size: int) -> Iterator[SignedBlocks]:
+        """Fold the blocks of records that count, of `above` only these items; yield them as they are folded.
 
-        What the record tells of items is left to whoever calls (`told`, `name`).
+        So many items at a time, or one block: an item that is new takes longer than all else. What the records tell of
+        items is left to whoever calls (`told`, `name`).
         """
-        blocks = self._new(partition, offset, found)
-        for first in range(0, len(blocks.sign), size):
-            piece = blocks.cut(first, first + size)
-            fold_rows(self.items.arrays, piece, 1)
-            fold_buckets(self.items.arrays, piece)
-            yield piece
-
-    def _new(self, partition: int, offset: int, found: Learned) -> SignedBlocks:
-        """Return blocks, as far as they are new to the table."""
-        return self.signed(found, self._above(partition, offset, found.blocks.items))
+        parts, first = found.blocks, 0
+        ends = parts.start + parts.negatives + parts.positives
+        while first < len(ends):
+            begin = int(parts.start[first])
+            end = max(first + 1, int(np.searchsorted(ends, begin + size, side="right")))
+            kept = None
+            if above is not None:
+                low, high = np.searchsorted(above, [begin, ends[end - 1]])
+                kept = above[low:high] - begin
+            blocks = self.signed(found.cut(first, end), kept)
+            fold_rows(self.items.arrays, blocks, 1)
+            fold_buckets(self.items.arrays, blocks)
+            yield blocks
+            first = end
 
     def signed(self, found: Learned, above: I64 | None = None) -> SignedBlocks:
         """Return blocks as a fold takes them, their items in slots; of `above` only these items, if given."""
@@ -124,18 +138,27 @@ class Replica:
         What upserts say of an item stays, whatever text comes behind it: all of them stand in one partition, so every
         reader ends with the same.
         """
-        if not record.names.key and not record.upserts:
-            return {}
-        keys = np.frombuffer(bytearray(record.names.key), np.uint64).tolist()
-        told = {
-            key: text
-            for key, text in zip(keys, record.names.text, strict=True)
-            if not is_upsert(self.names.get(key, b""))
-        }
-        upserts = hash_texts(self.genesis.key(), [upsert.item_id for upsert in record.upserts]).tolist()
-        for key, upsert in zip(upserts, record.upserts, strict=True):
-            told[key] = upserted(told.get(key) or self.names.get(key, b""), upsert)
+        told: dict[int, bytes] = {}
+        for some in self.told_slices(record, max(1, len(record.names.text), len(record.upserts))):
+            told |= some
         return told
+
+    def told_slices(self, record: pb.Record, size: int) -> Iterator[dict[int, bytes]]:
+        """`told`, so many items at a time, the last of an item being the one that stays."""
+        texts, upserts = record.names.text, record.upserts
+        keys = np.frombuffer(bytearray(record.names.key), np.uint64).tolist()
+        if len(keys) != len(texts):
+            raise ValueError("a record has another number of keys than of texts")
+        for first in range(0, len(keys), size):
+            pairs = zip(keys[first : first + size], texts[first : first + size], strict=True)
+            yield {key: text for key, text in pairs if not is_upsert(self.names.get(key, b""))}
+        for first in range(0, len(upserts), size):
+            some = upserts[first : first + size]
+            hashed = hash_texts(self.genesis.key(), [upsert.item_id for upsert in some]).tolist()
+            told: dict[int, bytes] = {}
+            for key, upsert in zip(hashed, some, strict=True):
+                told[key] = upserted(told.get(key) or self.names.get(key, b""), upsert)
+            yield told
 
     def name(self, told: dict[int, bytes]) -> None:
         """Take what is told of items: see `saros.wire.item`."""
@@ -156,11 +179,11 @@ class Replica:
         if more > 0:
             self._named = np.concatenate([self._named, np.zeros(more, np.bool_)])
 
-    def _above(self, partition: int, offset: int, items: U64) -> I64 | None:
+    def above(self, partition: int, offset: int, items: U64) -> I64 | None:
         """Return which items lie in shards that do not contain this record yet; None: all."""
-        boot = self._boot[:, partition]
-        if (boot < offset).all():
+        if self.is_new(partition, offset):
             return None
+        boot = self._boot[:, partition]
         shard = (items % np.uint64(self.genesis.shards)).astype(np.int64)
         return np.flatnonzero(boot[shard] < offset)
 

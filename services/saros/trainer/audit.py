@@ -164,7 +164,7 @@ class Auditor:
             made, books = dict(users), {key: dict(entries) for key, entries in ledgers.items()}
         for at, record in self._redo.accepted(partition, genesis.start(partition), end):
             self._records += 1
-            found = learned(record, genesis.rows.dim)
+            found = learned([record], genesis.rows.dim)
             shard = (found.blocks.items % np.uint64(genesis.shards)).astype(np.int64)
             blocks = replica.signed(found, np.flatnonzero(reached[shard] >= at.offset))
             fold(replica.items.arrays, blocks)

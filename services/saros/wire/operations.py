@@ -14,13 +14,16 @@ The order is that of the events: erasing comes first, ledgers change in the orde
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.codec import put
-from saros.core.jit import F32, I32, I64, U8, U64, kernel
+from saros.core.codec import BAD_LENGTH, BAD_ROW, GOOD, get, put, refuse
+from saros.core.codec_users import user_fault
+from saros.core.glance import NOTHING, WHOLE, GlanceArrays, blank, glance_arrays, read_state
+from saros.core.jit import F32, I32, I64, U8, U64, as_int, kernel
+from saros.core.sessions import SessionRules
 
 SET, PUT, DROP, CLEAR, ERASE, KEEP = 1, 2, 3, 4, 5, 6
 _HEAD, _NUMBER = struct.Struct("<BQ"), struct.Struct("<i")
@@ -129,6 +132,53 @@ def read_user(value: bytes) -> StoredUser:
     return StoredUser(bool(value[0] & HAS_WAITING), value[3:end], value[end:])
 
 
+@kernel
+def _read_glances(
+    users: GlanceArrays, which: I32, homes: I32, buffer: U8, sizes: I64, at: I64
+) -> tuple[int, int]:  # fmt: skip
+    """Fill users from their values, one behind the other, sizes[k] -1 being none; return as `first_fault` does."""
+    first, dim = 0, users.rows.shape[1]
+    for k in range(sizes.shape[0]):
+        user = which[k]
+        as_of = at[homes[user]]
+        if sizes[k] < 0:
+            blank(users, user, as_of)
+            continue
+        end = first + sizes[k]
+        row = as_int(get(buffer, first + 1, 2)) if sizes[k] >= 3 else 0
+        state = first + 3 + row
+        if state > end:
+            return k, BAD_LENGTH
+        if row != 0 and row != 4 * dim:
+            return k, BAD_ROW
+        fault = user_fault(buffer, state, end)
+        if fault != GOOD:
+            return k, fault
+        read_state(users, user, buffer, state)
+        users.known[user], users.at[user] = WHOLE, as_of
+        for d in range(row // 4):
+            users.rows[user, d] = np.uint32(get(buffer, first + 3 + 4 * d, 4)).view(np.float32)
+        first = end
+    return -1, GOOD
+
+
+def read_glances(
+    users: GlanceArrays, which: I32, homes: I32, values: Sequence[bytes | None], at: I64
+) -> None:  # fmt: skip
+    """Fill the users at `which`, of whom nothing is known, from the store's values; None: there is no such user.
+
+    homes: the partition of each of `users`; at: the redo offset of the fence that was found in each partition. A
+    ValueError leaves them as unknown as they were.
+    """
+    sizes = np.fromiter([-1 if value is None else len(value) for value in values], np.int64, len(values))
+    buffer: U8 = np.frombuffer(bytearray().join([value for value in values if value]), np.uint8)
+    assert len(sizes) == len(which), "a value for each"
+    wrong, fault = _read_glances(users, which, homes, buffer, sizes, at)
+    if wrong >= 0:
+        users.known[which] = NOTHING
+    refuse("a user's value", wrong, fault)
+
+
 def read_operations(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """Yield the operations one by one: code, user, number of a block (or 0), value (or none)."""
     at = 0
@@ -146,8 +196,10 @@ def read_operations(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def warm() -> None:
-    """Compile what writes operations."""
-    one, none = np.zeros(1, np.uint64), np.zeros(0, np.uint8)
+    """Compile what writes operations, and what reads users' values."""
+    one, no_bytes = np.zeros(1, np.uint64), np.zeros(0, np.uint8)
     starts, flags = np.zeros(2, np.int64), np.zeros(1, np.uint8)
-    ledger_operations(one, np.zeros(1, np.int32), flags, starts, none)
-    user_operations(one, flags, starts, none, np.zeros((0, 2), np.float32), np.zeros((1, 2), np.int32))
+    ledger_operations(one, np.zeros(1, np.int32), flags, starts, no_bytes)
+    user_operations(one, flags, starts, no_bytes, np.zeros((0, 2), np.float32), np.zeros((1, 2), np.int32))
+    zero = np.zeros(1, np.int32)
+    read_glances(glance_arrays(1, 2, SessionRules()), zero, zero, [None], np.zeros(1, np.int64))

@@ -42,14 +42,22 @@ def _murmur2_all(buffer: U8, bounds: I64, hashes: U32) -> None:
         hashes[k] = murmur2_of(buffer, bounds[k], bounds[k + 1])
 
 
-def murmur2(texts: Sequence[str]) -> U32:
-    """Return the hash of each text's UTF-8 bytes."""
-    buffer, bounds = joined([text.encode() for text in texts])
-    hashes = np.zeros(len(texts), np.uint32)
+def _murmur2_in(buffer: U8, bounds: I64) -> U32:
+    hashes = np.zeros(len(bounds) - 1, np.uint32)
     _murmur2_all(buffer, bounds, hashes)
     return hashes
 
 
+def murmur2(texts: Sequence[str]) -> U32:
+    """Return the hash of each text's UTF-8 bytes."""
+    return _murmur2_in(*joined([text.encode() for text in texts]))
+
+
+def homes_of(buffer: U8, bounds: I64, partitions: int) -> I32:
+    """Return the partition of each user id: id k is the UTF-8 bytes from bounds[k] to bounds[k + 1] of a buffer."""
+    return ((_murmur2_in(buffer, bounds) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
+
+
 def partitions_of(texts: Sequence[str], partitions: int) -> I32:
     """Return the partition of each user id."""
-    return ((murmur2(texts) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
+    return homes_of(*joined([text.encode() for text in texts]), partitions)

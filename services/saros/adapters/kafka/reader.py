@@ -21,6 +21,7 @@ from saros.errors import BrokerError, SarosError
 Place = tuple[int, int]  # partition, offset
 
 _AGAIN_S = 0.05
+_GATHERED_BYTES = 1 << 18
 _T = TypeVar("_T")
 
 
@@ -62,10 +63,12 @@ class Reader:
     """A consumer: of partitions it is told (`assign`), or of a group's share (`subscribe`)."""
 
     def __init__(
-        self, cluster: Cluster, group: str, *, instance: str = "", statistics_s: float = 0, wait_ms: int = 0
-    ) -> None:
+        self, cluster: Cluster, group: str, *, instance: str = "", statistics_s: float = 0, wait_ms: int = 0,
+        gather_ms: int = 0,
+    ) -> None:  # fmt: skip
         """`instance`: a name that stays over a restart, so that partitions stay too; `statistics_s` 0: none; `wait_ms`:
-        how long a fetch waits at the broker where there is nothing, 0: as librdkafka has it."""
+        how long a fetch waits at the broker where there is nothing, 0: as librdkafka has it; `gather_ms`: so long it
+        waits where there is little, so that what is written at the same time comes at once."""
         config = cluster.config(
             group_id=group,
             enable_auto_commit=False,
@@ -79,6 +82,8 @@ class Reader:
             config["group.instance.id"] = instance
         if wait_ms:
             config["fetch.wait.max.ms"] = wait_ms
+        if gather_ms:
+            config |= {"fetch.wait.max.ms": gather_ms, "fetch.min.bytes": _GATHERED_BYTES}
         if statistics_s:
             config |= {"stats_cb": observe, "statistics.interval.ms": int(1000 * statistics_s)}
         self._client: Consumer = new_client(Consumer, config)

@@ -5,6 +5,7 @@ from saros.adapters.redis.client import Address
 from saros.adapters.redis.embedded import EmbeddedStore
 from saros.adapters.redis.keys import Keys
 from saros.adapters.redis.marks import MarkedStore, Standing, mark_for
+from saros.adapters.redis.reads import UserReads
 from saros.adapters.redis.store import Ledgers, Shard, Store, Users
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Shard",
     "Standing",
     "Store",
+    "UserReads",
     "Users",
     "check_server",
     "mark_for",

@@ -96,7 +96,7 @@ class Client:
     def __init__(self, address: Address) -> None:
         self._retry = Retry(ExponentialBackoff(_BACKOFF_CAP_S, _BACKOFF_BASE_S), address.retries, _PASSING)
         self._redis: Any = self._connect(address.url, address.options())
-        self._is_cluster = isinstance(self._redis, RedisCluster)
+        self.is_cluster = isinstance(self._redis, RedisCluster)
         # HGETALL as the list the server sends, fields and values in turn: what reads it needs no dictionary.
         self._redis.set_response_callback("HGETALL", lambda answer, **_: answer)
 
@@ -149,7 +149,7 @@ class Client:
 
         One server does all of them in one round trip; a cluster has a round trip for each group.
         """
-        if self._is_cluster:
+        if self.is_cluster:
             return [self.transaction(*group) for group in groups]
         answers = iter(self.transaction(*(command for group in groups for command in group)))
         return [[next(answers) for _ in group] for group in groups]
@@ -172,7 +172,7 @@ class Client:
     def _servers(self, key: bytes | None = None, *, replicas: bool = False) -> dict[str, Any]:
         """Return all servers by name, or the one that has `key`: for commands that name no key."""
         redis = self._redis
-        if not self._is_cluster:
+        if not self.is_cluster:
             return {"the store": redis}
         if key is not None:
             nodes = [redis.get_node_from_key(key)]

@@ -7,7 +7,7 @@ to leave it as it is. Redis 6.2 or newer, Valkey, standalone or a cluster.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -139,10 +139,20 @@ class Store:
             [self._fence(partition), *([("MGET", *of)] if of else [])]
             for partition, of in zip(wanted, names, strict=True)
         ]
-        return {
-            partition: Users(self._met(self.keys.shard_of(partition), fence), values[0] if values else [])
-            for partition, (fence, *values) in zip(wanted, self._client.transactions(groups), strict=True)
-        }
+        return self.users_in(wanted, [answer for group in self._client.transactions(groups) for answer in group])
+
+    def users_in(self, wanted: Mapping[int, Sized], answers: Sequence[Any]) -> dict[int, Users]:
+        """Return users out of answers: of each partition that is wanted its fence, and its users if any are."""
+        answer, found = iter(answers), {}
+        for partition, keys in wanted.items():
+            fence = self._met(self.keys.shard_of(partition), next(answer))
+            found[partition] = Users(fence, next(answer) if len(keys) else [])
+        return found
+
+    @property
+    def is_cluster(self) -> bool:
+        """True if shards may lie on different servers."""
+        return self._client.is_cluster
 
     def read_ledgers(self, partition: int, keys: U64) -> Ledgers:
         """Return ledgers of a partition with their fence (rule 25)."""

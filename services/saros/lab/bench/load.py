@@ -1,5 +1,8 @@
 """A client that asks and asks: `python -m saros.lab.bench.load PORT FIRST COUNT CONNECTIONS`, prints a line of JSON.
 
+It is connected when it prints an empty line, and begins when it is sent one: so that who measures a server leaves out
+the time in which this process starts and ends.
+
 Each connection has one request on its way and sends the next when the answer is there. It reads of an answer what it
 must, so that it is lighter than any server: see `cpu_s` beside theirs.
 """
@@ -26,11 +29,11 @@ class Connection(asyncio.Protocol):
         self._data, self._modelled = b"", 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for the first."""
+        """Wait until all are connected."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own is no subclass of it
-        self._ask()
 
-    def _ask(self) -> None:
+    def ask(self) -> None:
+        """Ask for the next."""
         request = next(self._asks, None)
         if request is None:
             self._done.set_result(self._modelled)
@@ -54,7 +57,7 @@ class Connection(asyncio.Protocol):
             return
         self._modelled += b'"source":"model"' in body
         self._data = b""
-        self._ask()
+        self.ask()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The server hung up, or all is done."""
@@ -66,14 +69,26 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-async def run(port: int, first: int, count: int, connections: int) -> dict[str, object]:
+def told_to_begin() -> None:
+    """Say that we could, and wait until we are told to."""
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+
+
+async def run(port: int, first: int, count: int, width: int) -> dict[str, object]:
     """Ask for so many users in turn; return how long it took, and each."""
     loop, took_s, end = asyncio.get_running_loop(), list[float](), b"?k=10 HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
     asks = iter([b"GET /v1/users/user-%d/recommendations" % user + end for user in range(first, first + count)])
-    done = [loop.create_future() for _ in range(connections)]
+    done = [loop.create_future() for _ in range(width)]
+    connections = [
+        (await loop.create_connection(lambda each=each: Connection(asks, took_s, each), "127.0.0.1", port))[1]  # type: ignore[misc]
+        for each in done
+    ]
+    told_to_begin()
     start, cpu_s = time.perf_counter(), time.process_time()
-    for each in done:
-        await loop.create_connection(lambda each=each: Connection(asks, took_s, each), "127.0.0.1", port)  # type: ignore[misc]
+    for connection in connections:
+        connection.ask()
     modelled = await asyncio.wait_for(asyncio.gather(*done), _TIMEOUT_S)
     seconds = time.perf_counter() - start
     assert len(took_s) == count, (len(took_s), count)
@@ -84,4 +99,4 @@ async def run(port: int, first: int, count: int, connections: int) -> dict[str, 
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(uvloop.run(run(*map(int, sys.argv[1:])))))
+    sys.stdout.write(json.dumps(uvloop.run(run(*map(int, sys.argv[1:])))) + "\n")

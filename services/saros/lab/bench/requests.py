@@ -48,18 +48,24 @@ class Measured:
 
     def ask(self, first: int, count: int, *, counts: bool) -> None:
         """Ask for so many users; a round that warms up does not count."""
-        before = cpu_seconds(self.pid)
         words = [str(value) for value in (self.port, first, count, _CONNECTIONS)]
-        done = subprocess.run(
+        with subprocess.Popen(
             [sys.executable, "-m", "saros.lab.bench.load", *words],
-            capture_output=True, text=True, timeout=_CLIENT_S, check=False,
-        )  # fmt: skip
-        after = cpu_seconds(self.pid)
-        if done.returncode:
-            raise SarosError(f"the client ended with {done.returncode}:\n{done.stderr[-2000:]}")
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as client:  # fmt: skip
+            assert client.stdin is not None and client.stdout is not None  # noqa: PT018
+            client.stdout.readline()  # it is connected
+            before = cpu_seconds(self.pid)
+            client.stdin.write("\n")
+            client.stdin.flush()
+            output = client.stdout.readline()
+            after = cpu_seconds(self.pid)
+            _, errors = client.communicate(timeout=_CLIENT_S)
+        if client.returncode:
+            raise SarosError(f"the client ended with {client.returncode}:\n{errors[-2000:]}")
         if not counts:
             return
-        told = json.loads(done.stdout)
+        told = json.loads(output)
         self.best_s, self.requests = min(self.best_s, told["seconds"] / count), self.requests + count
         self.cpu_s = None if self.cpu_s is None or before is None or after is None else self.cpu_s + after - before
         self.client_s, self.modelled = self.client_s + told["cpu_s"], self.modelled + told["modelled"]

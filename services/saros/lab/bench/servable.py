@@ -5,17 +5,25 @@ answers that the model has learned from it.
 """
 
 import http.client
+import math
 import random
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from saros.adapters.kafka import Cluster
+from saros.adapters.kafka import Cluster, Writer
+from saros.adapters.names import topics_of
+from saros.core.events import CLICK, IMPRESSION
 from saros.errors import SarosError
 from saros.lab.bench.measure import Row, row
 from saros.lab.bench.stage import Stage, Traffic, asked
+from saros.lab.bench.train import PARTITIONS
+from saros.lab.bench.trainers import await_until
+from saros.wire.encode import event_of
+from saros.wire.partitions import partitions_of
 
 SERVABLE_MS = 250.0
 _RATES, _QUICK_RATES = (1_000, 10_000), (100, 500)
@@ -24,6 +32,8 @@ _WAIT_MS = 5_000
 _PAUSE_S = 0.05  # between two tries, at most: at random, so that they meet the trainer anywhere in its turn
 _LAST_S = 60  # no try begins later
 _SETTLE_S = 3.0
+_SLATE = 20
+_SLICES = re.compile(r'^saros_api_slice_seconds_bucket\{le="(\S+)"\} (\S+)', re.MULTILINE)
 
 
 def servable_lines(cluster: Cluster, stage: Stage, *, quick: bool) -> Iterator[Row]:
@@ -43,6 +53,32 @@ def servable_lines(cluster: Cluster, stage: Stage, *, quick: bool) -> Iterator[R
         yield row(f"{name}, p99", "ms", p99, against=f"{SERVABLE_MS:g} ms", peer=SERVABLE_MS, ratio=p99 / SERVABLE_MS,
                   better="lower", goal=1.0, note=note)  # fmt: skip
         yield row(f"{name}: came in", "events/s", came)
+
+
+def slice_lines(cluster: Cluster, stage: Stage, *, quick: bool) -> Iterator[Row]:
+    """How long queries wait for updates where thousands of items come at once that nobody has seen before."""
+    visits, before = (20 if quick else 1000), _slices(stage)
+    names = [f"newcomer-{k}" for k in range(visits)]
+    homes, writer, topic = partitions_of(names, PARTITIONS).tolist(), Writer(cluster), topics_of(stage.model).events
+    learned = _events(stage)
+    for k, (name, home) in enumerate(zip(names, homes, strict=True)):
+        slate = [f"new-{k}-{n}" for n in range(_SLATE)]
+        for event in (event_of(name, IMPRESSION, slate, 0), event_of(name, CLICK, slate[-1:], 0)):
+            writer.send(topic, home, event.SerializeToString())
+    writer.flush()
+    await_until(lambda: _events(stage) >= learned + 2 * visits)
+    after = _slices(stage)
+    counts = {bound: count - before.get(bound, 0.0) for bound, count in after.items()}
+    total = counts[math.inf]
+    note = f"{int(total)} slices, in which {visits * _SLATE:,} new items came; from saros_api_slice_seconds"
+    yield row("slices of updates of up to 1 ms", "%", 100 * counts[0.001] / total, note=note)
+    longest = min(bound for bound, count in counts.items() if count == total)
+    yield row("the longest slice of updates, at most", "ms", 1e3 * longest, note=note)
+
+
+def _slices(stage: Stage) -> dict[float, float]:
+    """Return how many slices took no longer than each bound."""
+    return {float(bound): float(count) for bound, count in _SLICES.findall(asked(stage.port, "GET", "/metrics")[1])}
 
 
 def _events(stage: Stage) -> int:

@@ -23,7 +23,7 @@ from saros.core.topk import top_k
 from saros.lab.bench import shapes
 from saros.lab.bench.measure import Row, Run, race, row
 from saros.lab.bench.requests import request_lines
-from saros.lab.bench.servable import servable_lines
+from saros.lab.bench.servable import servable_lines, slice_lines
 from saros.lab.bench.stage import staged
 from saros.lab.bench.train import Case
 
@@ -160,6 +160,7 @@ def live_lines(live: Live | None, groups: Sequence[str], quick: bool) -> Iterato
                 yield from request_lines(live.cluster, stage, quick=quick)
             if "servable" in groups:
                 yield from servable_lines(live.cluster, stage, quick=quick)
+                yield from slice_lines(live.cluster, stage, quick=quick)
 
 
 def topk_lines(quick: bool) -> Iterator[Row]:

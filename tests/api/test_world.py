@@ -1,0 +1,167 @@
+"""A world follows its log: records that come together are folded as one, and no slice has more than its share."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from saros.adapters.kafka import Cluster
+from saros.adapters.redis import Address
+from saros.adapters.redo import Message
+from saros.api.answers import best, best_of
+from saros.api.people import NOBODY
+from saros.api.plan import ApiPlan, Wish
+from saros.api.world import World, read_ahead
+from saros.core.events import CLICK, IMPRESSION, Events
+from saros.core.gate import GateRules
+from saros.core.ids import hash_texts
+from saros.core.items import Items
+from saros.core.learner import Learner
+from saros.core.rows import live_rows
+from saros.core.sessions import SessionRules
+from saros.core.step import live_step
+from saros.redo.genesis import Genesis
+from saros.redo.record import Place, lows, pack_record
+from saros.redo.replica import Replica
+from saros.wire.v1 import redo_pb2 as pb
+from saros.wire.v1.events_pb2 import ItemUpsert
+from tests.trainer.copies import rows_of
+
+DIM, LIMIT = 8, 20_000
+GENESIS = Genesis(7, bytes(16), live_rows(DIM), 2, 3, "in", "log", (0, 0))
+PLAN = ApiPlan("m", Cluster(""), Address(""), LIMIT, 1.0, 10_000, live_step(), SessionRules(), GateRules())
+
+
+class Log:
+    """Writes the records of two partitions: what users saw and clicked."""
+
+    def __init__(self) -> None:
+        self._learners = [Learner(Items(live_rows(DIM), LIMIT), live_step()) for _ in range(2)]
+        self._ends, self._time_ms = [(0, 0, 0), (0, 0, 0)], 1_000_000
+
+    def record(self, partition: int, users: list[str], slates: list[list[str]], **more: Any) -> Message:
+        """Return a record in which each user is shown a slate and clicks the last of it."""
+        learner, keys = self._learners[partition], hash_texts(GENESIS.key(), users)
+        slots, kinds, items, start = learner.intern(keys), list[int](), list[str](), [0]
+        for slate in slates:
+            kinds += [IMPRESSION, CLICK]
+            items += [*slate, slate[-1]]
+            start += [start[-1] + len(slate), start[-1] + len(slate) + 1]
+        self._time_ms += 1000
+        events = Events.of(
+            user=np.repeat(slots, 2), kind=kinds, items=hash_texts(GENESIS.key(), items),
+            time_ms=np.full(2 * len(users), self._time_ms), start=start,
+        )  # fmt: skip
+        before = lows(learner.users.arrays, slots)
+        batch = learner.learn(events)
+        learner.accept(batch)
+        offset, end, nonce = self._ends[partition]
+        place = Place(GENESIS.log_id, nonce + 1, nonce, end, end + 2 * len(users))
+        self._ends[partition] = offset + 1, place.end, place.nonce
+        fresh = dict.fromkeys(item for slate in slates for item in slate)
+        names = dict(zip(hash_texts(GENESIS.key(), list(fresh)).tolist(), map(str.encode, fresh), strict=True))
+        record = pack_record(place, learner, batch, slots, before, names, pb.Stats())
+        record.upserts.extend(more.get("upserts", ()))
+        return Message(partition, offset, record)
+
+
+def new_world() -> World:
+    return World(PLAN, Replica(GENESIS, Items(live_rows(DIM), LIMIT)))
+
+
+def picture(world: World) -> list[object]:
+    """What a world holds, whatever the order in which it came."""
+    people = world.people
+    keys = np.sort(people._table.keys[people._table.slots()])
+    party, missing = people.find(keys, np.zeros(len(keys), np.int32))
+    assert missing == 0
+    users = [(int(key), party.users.rows[k].tobytes(), party.users.numbers[k].tolist()) for k, key in enumerate(keys)]
+    return [
+        rows_of(world.replica.items),
+        world.replica.names,
+        users,
+        world.reached,
+        world.shelf.catalogue.items.arrays.totals.tolist(),
+    ]
+
+
+def some_log() -> Iterator[Message]:
+    log = Log()
+    yield log.record(1, ["ann", "bob"], [["a", "b", "c"], ["c", "d"]])
+    yield log.record(0, ["cid"], [["a", "e"]])
+    yield log.record(1, ["ann"], [["b", "d"]], upserts=[ItemUpsert(item_id="c", hidden=True)])
+    yield Message(0, 1, None)
+    late = log.record(0, ["cid"], [["b", "a"]])
+    yield late._replace(offset=2)
+    yield Message(1, 2, pb.Record(log_id=GENESIS.log_id, nonce=9, parent=0, first=0, end=3))  # a zombie's
+    yield log.record(1, ["bob"], [["e", "a", "f"]])._replace(offset=3)
+
+
+@pytest.mark.parametrize("sizes", [[7], [3, 4], [2, 2, 3], [1] * 7])
+def test_records_are_folded_together_as_one_by_one(sizes: list[int]) -> None:
+    messages, world, alone = list(some_log()), new_world(), new_world()
+    for size in sizes:
+        some, messages = messages[:size], messages[size:]
+        for _ in world.absorb(read_ahead(some, DIM)):
+            pass
+    replica = Replica(GENESIS, Items(live_rows(DIM), LIMIT))
+    for message in some_log():
+        for _ in alone.absorb(read_ahead([message], DIM)):
+            pass
+        if replica.judge(*message):
+            assert message.record is not None
+            replica.fold(message.partition, message.offset, message.record)
+    assert picture(world) == picture(alone)
+    assert rows_of(world.replica.items) == rows_of(replica.items)
+    assert world.replica.names == replica.names
+    assert world.reached == [4, 8]
+
+
+def test_a_slice_has_so_many_items_and_no_more() -> None:
+    """Thousands of items that nobody has seen before come in one record: others have the loop in between."""
+    log, world = Log(), new_world()
+    slates = [[f"item-{k}-{n}" for n in range(20)] for k in range(300)]
+    upserts = [ItemUpsert(item_id=f"told-{k}", categories=["c"]) for k in range(200)]
+    message = log.record(0, [f"user-{k}" for k in range(300)], slates, upserts=upserts)
+    items, names, slices = 0, 0, 0
+    for _ in world.absorb(read_ahead([message], DIM)):
+        now, known = world.replica.items.table.size, len(world.replica.names)
+        assert now - items <= 256
+        assert known - names <= 256
+        items, names, slices = now, known, slices + 1
+    assert items == 6200
+    assert names == 6200
+    assert slices >= 2 * 6000 // 256
+
+
+def test_many_wishes_are_answered_as_each_alone() -> None:
+    """Those alike go through one search: nobody gets another's list, and a row that is no row stops nobody."""
+    log, world = Log(), new_world()
+    users = [f"user-{k}" for k in range(12)]
+    slates = [[f"item-{(7 * k + n) % 50}" for n in range(6)] for k in range(12)]
+    told = [ItemUpsert(item_id="item-3", hidden=True), ItemUpsert(item_id="item-4", categories=["red"])]
+    for _ in world.absorb(read_ahead([log.record(0, users, slates, upserts=told)], DIM)):
+        pass
+    keys = hash_texts(GENESIS.key(), [*users, "nobody"])
+    party, missing = world.people.find(keys, np.zeros(13, np.int32))
+    assert missing == 1
+    party.users.rows[5] = np.nan
+    wishes = [Wish(user) for user in users] + [
+        Wish("nobody"), Wish("user-1", k=3), Wish("user-2", category="red"), Wish("user-3", exclude=("item-9",)),
+        Wish("user-4", exclude_seen=False), Wish("user-5", exclude_seen=False), Wish("user-6", k=0),
+        Wish(session=(("item-1", True),)), Wish(), Wish("user-5", exclude=("item-9",)),
+    ]  # fmt: skip
+    places = [-1 if not wish.user_id else 12 if wish.user_id == "nobody" else int(wish.user_id[5:]) for wish in wishes]
+    found = best_of(world, wishes, party, places)
+    alone = [
+        best(world, wish, party.person(place) if place >= 0 else NOBODY)
+        for wish, place in zip(wishes, places, strict=True)
+    ]
+    assert found == alone
+    assert [source for _, source, _ in found[:6]] == ["model"] * 5 + ["popular"]
+    assert found[-1][1] == "popular"
+    for (items, _, _), slate in zip(found[:5], slates, strict=False):
+        assert slate[-1] not in [item for item, _ in items], "it was clicked"
+        assert "item-3" not in [item for item, _ in items], "it is hidden"
+    assert [item for item, _ in found[14][0]] == ["item-4"]
