@@ -13,7 +13,8 @@ SCRIPT = """
 import importlib, json, pathlib, sys
 import numpy as np
 import saros.core
-from saros.core import bounds, codec, codec_blocks, codec_items, codec_users, fold, popular, ranking, rerank, topk
+from saros.core import bounds, codec, codec_blocks, codec_items, codec_users, fold, popular, ranking, rerank
+from saros.core import topk, topk_many
 from saros.core.catalogue import Catalogue
 from saros.core.guest import Guest
 from saros.core.masks import Mask, any_of
@@ -72,6 +73,8 @@ for mode in MODES.values():
             catalogue.rebuild(10)
             u = Guest(items, paper_step()).row(items.table.keys[:3].copy(), [False, True, True], 2)
             topk.top_k(catalogue, u, 5, within=[hidden], without=[any_of([hidden])], exclude=[1])
+            none = np.zeros(0, np.int32)
+            topk_many.top_k_many(catalogue, u[None], [0], 5, catalogue.arrays.known, none, np.zeros(2, np.int64))
             topk.similar(catalogue, int(some[-1]), 5, exclude=some[:1])
             topk.scores_of(catalogue, u, some[:4])
             units = rerank.units_of(catalogue, some[:9])
@@ -103,4 +106,6 @@ def test_after_warming_up_nothing_is_compiled() -> None:
 
 @pytest.mark.timeout(600)
 def test_the_test_sees_what_is_compiled() -> None:
-    assert {"sessions.feed", "settle.settle", "step.step", "topk._search"} <= set(run("cold")["new"])
+    assert {"sessions.feed", "settle.settle", "step.step", "topk.search", "topk_many._search_many"} <= set(
+        run("cold")["new"]
+    )
