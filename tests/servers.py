@@ -1,7 +1,6 @@
 """Servers for the tests: containers, child processes that do not outlive them, free ports, and last words."""
 
 import gc
-import os
 import random
 import signal
 import socket
@@ -10,6 +9,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from saros import children
 
 START_S = 60
 ENGINE_S = 2
@@ -81,26 +82,13 @@ def _cause(error: BaseException) -> BaseException:
 @contextmanager
 def spawned(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program that ends when the `with` block does, and also when this process dies without reaching its end."""
-    # The shell becomes the program, but first leaves a child that waits for the end of standard input: it comes when
-    # this process, which holds the other end, is gone.
-    guard = 'exec 3<&0; (read -r _ <&3; kill -9 $$) & exec "$@" 3<&- </dev/null'
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", guard, "sh", *command],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that Ctrl-C ends the tests first, and that there is a group to kill
-        )
+        process = children.start(command, output)
     try:
         yield process
     finally:
         # As in a crash: whoever wants it to end in order has done so before.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
+        children.end(process, signal.SIGKILL, START_S)
 
 
 def free_ports(count: int) -> list[int]:
@@ -117,4 +105,4 @@ def free_ports(count: int) -> list[int]:
 
 
 def obituary(what: str, log: str) -> str:
-    return "\n".join([f"{what}; its last words:", *log.splitlines()[-TAIL_LINES:]])
+    return children.last_words(what, log, TAIL_LINES)

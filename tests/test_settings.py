@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -24,6 +24,7 @@ DEFAULTS = {
     "SAROS_MODEL__SEED": 0,
     "SAROS_MODEL__ITEMS_MAX": 1_000_000,
     "SAROS_MODEL__USERS_MAX": 1_000_000,
+    "SAROS_MODEL__SCENARIOS": "model,random",
     "SAROS_SESSION__RULE": "click",
     "SAROS_SESSION__GAP_S": 1800,
     "SAROS_SESSION__SPLIT_ON_ID": False,
@@ -69,6 +70,9 @@ DEFAULTS = {
     "SAROS_TRAINER__INSTANCE": "",
     "SAROS_TRAINER__POLL_MESSAGES": 16_000,
     "SAROS_TRAINER__MEMORY_MB": 2048,
+    "SAROS_TRAINER__RECORD_KB": 2048,
+    "SAROS_TRAINER__SHARDS_EVERY_MS": 1000,
+    "SAROS_TRAINER__METRICS_HOST": "0.0.0.0",
     "SAROS_TRAINER__METRICS_PORT": 0,
     "SAROS_API__HOST": "127.0.0.1",
     "SAROS_API__PORT": 8000,
@@ -87,12 +91,14 @@ DEFAULTS = {
     "SAROS_API__HEADER_MAX_BYTES": 32_768,
     "SAROS_API__BODY_TIMEOUT_S": 10.0,
     "SAROS_API__CONCURRENCY_MAX": 512,
+    "SAROS_API__STREAMS_MAX": 32,
     "SAROS_API__WAIT_MS_MAX": 10_000,
     "SAROS_API__ACK_TIMEOUT_S": 5.0,
     "SAROS_API__QUEUE_MAX_MESSAGES": 10_000,
     "SAROS_API__QUEUE_MAX_MB": 64,
     "SAROS_API__LAG_MAX_S": 30.0,
     "SAROS_API__CACHE_USERS": 100_000,
+    "SAROS_CLIENT__KEY": "",
 }
 
 # variable: (least allowed, next below, most allowed, next above)
@@ -128,6 +134,8 @@ LIMITS = {
     "SAROS_REDIS__RETRIES": ("0", "-1", "20", "21"),
     "SAROS_TRAINER__POLL_MESSAGES": ("1", "0", "100000", "100001"),
     "SAROS_TRAINER__MEMORY_MB": ("64", "63", "1000000", "1000001"),
+    "SAROS_TRAINER__RECORD_KB": ("16", "15", "16384", "16385"),
+    "SAROS_TRAINER__SHARDS_EVERY_MS": ("20", "19", "60000", "60001"),
     "SAROS_TRAINER__METRICS_PORT": ("0", "-1", "65535", "65536"),
     "SAROS_API__PORT": ("0", "-1", "65535", "65536"),
     "SAROS_API__K_MAX": ("1", "0", "10000", "10001"),
@@ -140,6 +148,7 @@ LIMITS = {
     "SAROS_API__HEADER_MAX_BYTES": ("1024", "1023", str(2**20), str(2**20 + 1)),
     "SAROS_API__BODY_TIMEOUT_S": ("0.1", "0.09", "600", "601"),
     "SAROS_API__CONCURRENCY_MAX": ("1", "0", "100000", "100001"),
+    "SAROS_API__STREAMS_MAX": ("1", "0", "10000", "10001"),
     "SAROS_API__WAIT_MS_MAX": ("0", "-1", "60000", "60001"),
     "SAROS_API__ACK_TIMEOUT_S": ("0.1", "0.09", "60", "61"),
     "SAROS_API__QUEUE_MAX_MESSAGES": ("1", "0", "100000", "100001"),
@@ -213,6 +222,14 @@ def test_limits(variable: str) -> None:
         ("SAROS_MODEL__NAME", "Saros", "has the wrong form: give 1 to 32 of the characters a-z, 0-9, _ and -"),
         ("SAROS_MODEL__NAME", "s" * 33, "has the wrong form: give 1 to 32 of"),
         ("SAROS_MODEL__NAME", "-s", "has the wrong form: give 1 to 32 of"),
+        (
+            "SAROS_MODEL__SCENARIOS",
+            "home,home",
+            "has a name twice: give a list of up to 32 names of 1 to 64 bytes, each once",
+        ),
+        ("SAROS_MODEL__SCENARIOS", "home, search", "has the wrong form: give a list of up to 32 names"),
+        ("SAROS_MODEL__SCENARIOS", "home,,search", "has the wrong form: give a list of up to 32 names"),
+        ("SAROS_MODEL__SCENARIOS", ",", "has a name twice: give a list of up to 32 names"),
         ("SAROS_SESSION__RULE", "authors", "needs the whole data set and is for offline replay only: give 'click' or"),
         ("SAROS_SESSION__RULE", "clicks", "is not one of the choices: give 'click' or 'algorithm'"),
         ("SAROS_SESSION__SPLIT_ON_ID", "maybe", "is neither true nor false: give 'true' or 'false'"),
@@ -246,6 +263,23 @@ def test_blocks_max_refuses_other_words(text: str) -> None:
     assert line.startswith(f"SAROS_GATE__BLOCKS_MAX={text} is not understood: give ")
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("", ()), ("home", ("home",)), ("home,my list,é", ("home", "my list", "é")), ("é" * 32, ("é" * 32,)),
+     (",".join("abcdefghijklmnopqrstuvwxyzABCDEF"), tuple("abcdefghijklmnopqrstuvwxyzABCDEF"))],
+)  # fmt: skip
+def test_scenarios_have_an_order(text: str, names: tuple[str, ...]) -> None:
+    assert load({"SAROS_MODEL__SCENARIOS": text}).model.scenario_names() == names
+
+
+def test_scenarios_have_limits() -> None:
+    many, long = ",".join("abcdefghijklmnopqrstuvwxyzABCDEFG"), "a" * 65
+    for text, words in ((many, "has too many names"), (long, "has the wrong form"), ("é" * 33, "has the wrong form")):
+        (line,) = complaints({"SAROS_MODEL__SCENARIOS": text})
+        assert line.startswith(f"SAROS_MODEL__SCENARIOS={text[:60]}")
+        assert f" {words}: give a list of up to 32 names of 1 to 64 bytes, each once" in line
+
+
 def test_blocks_min_takes_min() -> None:
     assert value_of("SAROS_GATE__BLOCKS_MIN", {"SAROS_GATE__BLOCKS_MIN": "min"}) == "min"
 
@@ -259,6 +293,10 @@ def test_the_band_must_not_be_empty() -> None:
     assert complaints({"SAROS_GATE__BLOCKS_MAX_FLOOR": "101"}) == [
         "SAROS_GATE__BLOCKS_MAX_FLOOR=101 is above SAROS_GATE__BLOCKS_MAX_CEILING=100: "
         "lower it to 100, or raise SAROS_GATE__BLOCKS_MAX_CEILING"
+    ]
+    assert complaints({"SAROS_GATE__BLOCKS_MAX_CEILING": "49"}) == [
+        "SAROS_GATE__BLOCKS_MAX_CEILING=49 is below SAROS_GATE__BLOCKS_MAX_FLOOR=50: "
+        "raise it to 50, or lower SAROS_GATE__BLOCKS_MAX_FLOOR"
     ]
 
 
@@ -319,13 +357,16 @@ def test_all_problems_are_reported_at_once_and_on_one_line_each() -> None:
 
 
 @given(st.sampled_from(sorted(DEFAULTS)), st.text(st.characters(exclude_characters="\0"), max_size=40))
+@example("SAROS_GATE__BLOCKS_MAX_CEILING", "1")
+@example("SAROS_GATE__BLOCKS_MAX_FLOOR", "101")
+@example("SAROS_GATE__BLOCKS_MIN", "51")
 def test_any_text_gives_a_value_or_one_plain_line(variable: str, text: str) -> None:
     try:
         load({variable: text})
     except SettingsError as error:
         (problem,) = error.problems
         assert problem.message.startswith(f"{variable}=")
-        assert problem.hint.startswith("give ")
+        assert problem.hint.startswith(("give ", "lower it to ", "raise it to "))
         assert str(problem).isprintable()
 
 

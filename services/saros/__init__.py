@@ -17,10 +17,33 @@ def _kernel_cache() -> str:
     core, digest = package / "core", hashlib.sha256()
     for source in [*sorted(core.glob("*.py")), *sorted((package / "wire").glob("*.py"))]:
         digest.update(source.read_bytes())
-    home = core / "__pycache__"
-    if not os.access(core, os.W_OK):
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "saros"
-    return str(home / f"kernels-{digest.hexdigest()[:16]}")
+    own = core / "__pycache__" / f"kernels-{digest.hexdigest()[:16]}"
+    if os.access(core, os.W_OK):
+        return str(own)
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "saros" / own.name
+    if own.is_dir() and not user.exists():
+        _link_all(own, user)
+    return str(user)
+
+
+def _link_all(source: Path, target: Path) -> None:
+    """Make `target` a directory that can be written, with a link to every file of `source`.
+
+    Numba takes kernels only from where it can write, and who installed Saros may have compiled them for everybody, as
+    an image does. What it writes replaces a link, never what the link leads to.
+    """
+    import shutil
+    import tempfile
+    from contextlib import suppress
+
+    with suppress(OSError):  # another process was first; or nothing can be written, which numba will say
+        target.parent.mkdir(parents=True, exist_ok=True)
+        half = Path(tempfile.mkdtemp(dir=target.parent))
+        try:
+            shutil.copytree(source, half / target.name, copy_function=os.symlink)
+            (half / target.name).rename(target)
+        finally:
+            shutil.rmtree(half, ignore_errors=True)
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", _kernel_cache())

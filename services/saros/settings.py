@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _DAY_S = 86_400
 _BLOCKS_LIMIT = 1_000_000_000
+_SCENARIOS_MAX, _SCENARIO_MAX_BYTES = 32, 64  # as the wire format has them
 # A user must outlive the gate's longest window (8 days) by a day, or its count would be forgotten while it matters.
 _TTL_LEAST_S = 9 * _DAY_S
 _TTL_MOST_S = 3650 * _DAY_S
@@ -51,6 +52,18 @@ def _check_ttl(value_s: int) -> int:
     if 0 < value_s < _TTL_LEAST_S:
         raise PydanticCustomError("setting", "is too small")
     return value_s
+
+
+def _check_scenarios(text: str) -> str:
+    names = text.split(",") if text else []
+    if len(names) > _SCENARIOS_MAX:
+        raise PydanticCustomError("setting", "has too many names")
+    if len(set(names)) < len(names):
+        raise PydanticCustomError("setting", "has a name twice")
+    # One with a blank before or behind it is a slip, and would never be met.
+    if not all(name == name.strip() and 1 <= len(name.encode()) <= _SCENARIO_MAX_BYTES for name in names):
+        raise PydanticCustomError("setting", "has the wrong form")
+    return text
 
 
 def _blocks(value: object, words: re.Pattern[str]) -> int | str:
@@ -100,6 +113,19 @@ class ModelSettings(_Concern):
         int, Field(ge=1, le=50_000_000, description="Most items; blocks with a new item are refused beyond")
     ] = 1_000_000
     users_max: Annotated[int, Field(ge=1, le=50_000_000, description="Most users held in memory")] = 1_000_000
+    scenarios: Annotated[
+        str,
+        Field(description="Scenarios of events that are counted, each with its items shown and clicks; empty = none"),
+        AfterValidator(_check_scenarios),
+        Allowed(
+            f"a list of up to {_SCENARIOS_MAX} names of 1 to {_SCENARIO_MAX_BYTES} bytes, each once, with a "
+            "comma and no blank between them"
+        ),
+    ] = "model,random"
+
+    def scenario_names(self) -> tuple[str, ...]:
+        """Return the scenarios that are counted, in order."""
+        return tuple(self.scenarios.split(",")) if self.scenarios else ()
 
 
 class SessionSettings(_Concern):
@@ -189,10 +215,15 @@ class GateSettings(_Concern):
 
     @model_validator(mode="after")
     def _band_is_not_empty(self) -> Self:
-        if self.blocks_max_floor > self.blocks_max_ceiling:
-            hint = f"lower it to {self.blocks_max_ceiling}, or raise SAROS_GATE__BLOCKS_MAX_CEILING"
-            context = {"field": "blocks_max_floor", "high": self.blocks_max_ceiling, "hint": hint}
+        low, top = self.blocks_max_floor, self.blocks_max_ceiling
+        if low > top and "blocks_max_floor" in self.model_fields_set:
+            hint = f"lower it to {top}, or raise SAROS_GATE__BLOCKS_MAX_CEILING"
+            context = {"field": "blocks_max_floor", "high": top, "hint": hint}
             raise PydanticCustomError("setting", "is above SAROS_GATE__BLOCKS_MAX_CEILING={high}", context)
+        if low > top:
+            hint = f"raise it to {low}, or lower SAROS_GATE__BLOCKS_MAX_FLOOR"
+            context = {"field": "blocks_max_ceiling", "low": low, "hint": hint}
+            raise PydanticCustomError("setting", "is below SAROS_GATE__BLOCKS_MAX_FLOOR={low}", context)
         fixed = isinstance(self.blocks_max, int)
         high, other = (self.blocks_max, "BLOCKS_MAX") if fixed else (self.blocks_max_floor, "BLOCKS_MAX_FLOOR")
         if isinstance(self.blocks_min, int) and isinstance(high, int) and self.blocks_min > high:
@@ -372,6 +403,13 @@ class TrainerSettings(_Concern):
             ge=64, le=1_000_000, description="Megabytes for users in memory; the others are read when they are needed"
         ),
     ] = 2048
+    record_kb: Annotated[
+        int, Field(ge=16, le=16_384, description="Kilobytes that a record of the log should have at most, about")
+    ] = 2048
+    shards_every_ms: Annotated[
+        int, Field(ge=20, le=60_000, description="Milliseconds between two writes of the items to the store")
+    ] = 1000
+    metrics_host: Annotated[str, Field(description="Address that /metrics listens at")] = "0.0.0.0"
     metrics_port: Annotated[int, Field(ge=0, le=65535, description="Port of /metrics; 0 = none")] = 0
 
 
@@ -416,6 +454,9 @@ class ApiSettings(_Concern):
     concurrency_max: Annotated[
         int, Field(ge=1, le=100_000, description="Most requests in work at once; more are sent away with 503")
     ] = 512
+    streams_max: Annotated[
+        int, Field(ge=1, le=10_000, description="Most streams of /v1/live open at once; more are sent away with 503")
+    ] = 32
     wait_ms_max: Annotated[
         int, Field(ge=0, le=60_000, description="Most milliseconds that a request may wait for its token")
     ] = 10_000
@@ -434,6 +475,12 @@ class ApiSettings(_Concern):
     ] = 100_000
 
 
+class ClientSettings(_Concern):
+    """Client: how our own commands ask an API, such as `saros simulate`."""
+
+    key: Annotated[SecretStr, Field(description="Key that we show the API; empty = none; never shown")] = SecretStr("")
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Build it with `load`; the constructor itself reads no environment."""
 
@@ -447,6 +494,7 @@ class Settings(BaseSettings):
     redis: RedisSettings = RedisSettings()
     trainer: TrainerSettings = TrainerSettings()
     api: ApiSettings = ApiSettings()
+    client: ClientSettings = ClientSettings()
 
     @model_validator(mode="after")
     def _held_blocks_are_released(self) -> Self:

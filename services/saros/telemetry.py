@@ -26,6 +26,8 @@ DUPLICATES = Counter("saros_duplicates", "Events left out because their user had
 LATE = Counter("saros_late_events", "Events with a time before their user's clock; they count at the clock.")
 AHEAD = Counter("saros_ahead_events", "Events with a time far after the log's; they count at the log's.")
 BOTS = Counter("saros_bot_events", "Events left out because their sender knew that it was a bot's.")
+SCENARIO_ITEMS = Counter("saros_scenario_items", "Items shown in impressions, by scenario; bots apart.", ["scenario"])
+SCENARIO_CLICKS = Counter("saros_scenario_clicks", "Clicks, by scenario; bots apart.", ["scenario"])
 EVENTS_LOST = Counter("saros_events_lost_messages", "Messages that retention took away before they were read.")
 LAG_SECONDS = Gauge(
     "saros_lag_seconds", "Age of the newest event that is learned, 0 where nothing more waits.", ["partition"]

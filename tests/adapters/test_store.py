@@ -257,24 +257,27 @@ def test_a_wrong_call_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("width", "rows", "names", "text"),
+    ("width", "items", "rows", "names", "text"),
     [
-        (4, bytes(11), b"", "malformed rows"),
-        (-1, bytes(14), b"", "malformed rows"),
-        ("x", b"", b"", "malformed rows"),
-        (4, bytes(12), bytes(11), "malformed name at byte 0"),
-        (4, bytes(12), bytes(12) + struct.pack("<QI", 1, 3) + b"ab", "malformed name at byte 12"),
+        (4, bytes(7), bytes(4), b"", "malformed rows"),
+        (4, bytes(8), bytes(3), b"", "malformed rows"),
+        (4, bytes(16), bytes(4), b"", "malformed rows"),
+        (-1, bytes(16), b"", b"", "malformed rows"),
+        ("x", b"", b"", b"", "malformed rows"),
+        (4, bytes(8), bytes(4), bytes(11), "malformed name at byte 0"),
+        (4, bytes(8), bytes(4), bytes(12) + struct.pack("<QI", 1, 3) + b"ab", "malformed name at byte 12"),
     ],
 )
 def test_malformed_items_are_refused_before_anything_is_written(
-    store: Store, held: Callable[[], dict[bytes, Any]], width: object, rows: bytes, names: bytes, text: str
-) -> None:
+    store: Store, held: Callable[[], dict[bytes, Any]], width: object, items: bytes, rows: bytes, names: bytes,
+    text: str,
+) -> None:  # fmt: skip
     """`write_shard` makes none of them; the script does not rely on that."""
     store.write_shard(1, b"", b"one", u64(1), np.ones((1, 4), np.uint8), {1: b"a"}, whole=False)
     before, keys = held(), store.keys
     with pytest.raises(StoreError, match=text):
         store._write_items(
-            [keys.vector(1), keys.items(1), keys.names(1)], [b"one", b"two", 1, width, rows, names]
+            [keys.vector(1), keys.items(1), keys.names(1)], [b"one", b"two", 1, width, items, rows, names]
         )  # fmt: skip
     with pytest.raises(StoreError, match="no vector"):
         store.write_shard(1, b"one", b"", u64(), np.ones((0, 4), np.uint8), {}, whole=True)

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
 from saros.core import counts as c
 from saros.core import settle, users
+from saros.core.codec_users import pack_users
 from saros.core.events import KINDS, Events
 from saros.core.fold import buckets_at
 from saros.core.gate import DECISIONS, MODES, GateRules
@@ -182,6 +184,22 @@ class Run:
         moved = {user: int(self.learner.users.arrays.gate[slot, users.MOVED]) for user, slot in self.slots.items()}
         return {user: moves for user, moves in moved.items() if moves > 0}
 
+    def taken(self) -> dict[int, tuple[int, dict[int, int]]]:
+        """Of each user of whom blocks were taken back: how many, and by day those in the window."""
+        found, arrays = {}, self.learner.users.arrays
+        for user, slot in self.slots.items():
+            newest, days = int(arrays.gate[slot, users.DAY]), range(DAYS)
+            by_day = {newest - age: int(arrays.taken[slot, (newest - age) % DAYS]) for age in days}
+            found[user] = int(arrays.gate[slot, users.TAKEN]), {day: n for day, n in by_day.items() if n != 0}
+        return {user: taken for user, taken in found.items() if taken != (0, {})}
+
+    def states(self) -> dict[int, bytes]:
+        """The bytes of every user's state, but for the levels, which depend on rows."""
+        arrays, slots = self.learner.users.arrays, np.array(list(self.slots.values()), np.int32)
+        data, starts = pack_users(arrays, slots, self.learner.session_rules)
+        states = [data[first:end].tobytes() for first, end in pairwise(starts)]
+        return {user: state[:44] + state[52:] for user, state in zip(self.slots, states, strict=True)}
+
     def pending(self) -> tuple[int, int]:
         """How many negatives (not yet in a block) and clicks are pending, over all users."""
         head = self.learner.users.arrays.head[: len(self.slots)]
@@ -275,6 +293,7 @@ def compare(run: Run, twin: Partition) -> None:
     assert run.bounds() == twin.gate.bounds
     assert run.ledgers() == twin.ledgers()
     assert run.moves() == twin.moves()
+    assert run.taken() == twin.taken()
     assert run.pending() == twin.sessions.pending()
     counters = item_counters(twin.rows)
     assert run.item_counters() == counters

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from saros.core import codec, codec_blocks, codec_users
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, POSITIVE, TICK, Events
 from saros.core.gate import MODES, GateRules
+from saros.core.glance import summary_of
 from saros.core.items import Items
 from saros.core.jit import I32, I64, U8, U64
 from saros.core.learner import Batch, Learner
@@ -290,6 +291,45 @@ def test_version_1_stays_as_it_is() -> None:
     assert partition.hex() == FROZEN_PARTITION
 
 
+def passed_b() -> tuple[Learner, I32]:
+    """A user of whom 6 blocks were taken back: 2 of the first day, 4 of the next."""
+    learner = make_learner(Items(live_rows(DIM), 64), "immediate", "click", 1, keep=True)
+    user = learner.intern(np.array([77], np.uint64))
+    times = [DAY_MS * (19_000 + (k >= 4)) + 1 + k for k in range(14)]
+    learner.learn(Events.of(np.repeat(user, 14), [IMPRESSION, CLICK] * 7, np.arange(1, 15), times))
+    return learner, user
+
+
+def test_what_was_taken_back_stands_behind_the_ledger_bytes() -> None:
+    """Frozen bytes, as above; of users of whom nothing was taken back they are as they were before it was counted."""
+    learner, user = passed_b()
+    state, starts = codec_users.pack_users(learner.users.arrays, user, learner.session_rules)
+    assert state.tobytes().hex() == FROZEN_TAKEN_BACK
+    assert state[1] & codec_users.TAKEN_BACK
+    at = codec_users.USER_HEADER + 4 * 2  # two days have blocks; the ledger is empty
+    assert state[at : at + 36].view("<i4").tolist() == [6, 2, 4, 0, 0, 0, 0, 0, 0]
+    found = summary_of(state.tobytes())
+    assert (found.blocks, found.counted, found.taken_back, found.recently_taken) == (7, 7, 6, 6)
+    other = make_learner(Items(live_rows(DIM), 64), "immediate", "click", 1, keep=True)
+    slot = other.intern(np.array([77], np.uint64))
+    other.restore(slot, state, starts, learner.users.arrays.rows[user])
+    again, _ = codec_users.pack_users(other.users.arrays, slot, other.session_rules)
+    assert again.tobytes() == state.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("number", "value"), [(0, 0), (0, -1), (0, 5), (0, 8), (1, -1), (2, 5), (8, 1)],
+    ids=["none", "negative", "fewer than in the window", "more than blocks", "a day", "too many", "one too many"],
+)  # fmt: skip
+def test_numbers_of_what_was_taken_back_are_checked(number: int, value: int) -> None:
+    learner, user = passed_b()
+    state, starts = codec_users.pack_users(learner.users.arrays, user, learner.session_rules)
+    at = codec_users.USER_HEADER + 4 * (2 + number)
+    state[at : at + 4] = np.frombuffer(np.int32(value).tobytes(), np.uint8)
+    with pytest.raises(ValueError, match=r"user state 0 .*out of range"):
+        learner.restore(user, state, starts, learner.users.arrays.rows[user])
+
+
 def test_open_sessions_are_flagged_where_a_reader_of_bytes_looks() -> None:
     learner = make_learner(Items(live_rows(DIM), 32), "session", "click", 1, keep=True)
     users = learner.intern(np.array([77, 78], np.uint64))
@@ -301,6 +341,11 @@ def test_open_sessions_are_flagged_where_a_reader_of_bytes_looks() -> None:
 FROZEN_USER = (
     "010000010000000001000101384a00000120fc367e01000000000000000000000100000001000000010000000000000048e1"
     "ffff0100000044000000070000000700000000000000"
+)
+FROZEN_TAKEN_BACK = (
+    "014000070000000003000300394a00000e7c223c7e0100000000000000000000070000000700000006000000f6ffffff948f"
+    "ffff020000000500000006000000020000000400000000000000000000000000000000000000000000000000000002000000"
+    "0400000006000000080000000a0000000c0000000e0000000a000000000000000c000000000000000e00000000000000"
 )
 FROZEN_BLOCK = (
     "01030200010003000120fc367e01000000000000d0cc4c3d0000000000000000050000000000000006000000000000000700"

@@ -14,7 +14,7 @@ from tests.core.strategies import GAP_MS, HUGE, USERS, batches, both_rules, cuts
 from tests.naive import gate as naive_gate
 from tests.naive import sessions as naive_sessions
 from tests.naive.gate import Partition, Rules
-from tests.naive.sessions import Event
+from tests.naive.sessions import DAY_MS, Event
 
 SESSIONS = naive_sessions.Rules(gap_ms=GAP_MS)
 BAND = Rules(blocks_min=2, blocks_max=3, window_days=2)  # b = 2, B = 3
@@ -147,6 +147,52 @@ def test_decisions_written_out(rules: Rules, script: str, words: str, ledgers: d
     assert signs == ledgers
 
 
+PAST_B = "block ab, block cd, block ef, block gh"
+TAKEN: list[tuple[str, Rules, str, tuple[int, dict[int, int]] | None]] = [
+    ("up to B nothing is", BAND, "block ab, block cd, block ef", None),
+    ("passing B", BAND, PAST_B, (3, {0: 3})),
+    ("beyond B there is nothing more to take", BAND, f"{PAST_B}, block ij", (3, {0: 3})),
+    ("not what is vested", BAND, f"{LONG_AGO}, block gh, block ij", (3, {1: 1, 2: 2})),
+    ("nor what waits", replace(BAND, ignore_repeats=True), "block ab, block cb, block db, block eb", None),
+    ("nor repeats", replace(BAND, ignore_repeats=True), "block ab, block cb, block de, block fg", (2, {0: 2})),
+    ("it leaves the window, and stays counted", BAND, f"{PAST_B}, wait 2d, block ij", (3, {})),
+    ("and grows when B is passed again", BAND, f"{PAST_B}, wait 2d, {PAST_B}", (6, {2: 3})),
+    ("held blocks are dropped", replace(BAND, mode="session"), PAST_B, None),
+    (
+        "those of an earlier session are taken back",
+        replace(BAND, mode="session"),
+        "block ab, block cd, wait 11s, block ef, block gh",
+        (2, {0: 2}),
+    ),
+    ("a shadow takes nothing back", replace(BAND, mode="shadow"), PAST_B, None),
+    ("an erase forgets it", BAND, f"{PAST_B}, erase, block ij", None),
+]
+
+
+@pytest.mark.parametrize(("rules", "script", "taken"), [e[1:] for e in TAKEN], ids=[e[0] for e in TAKEN])
+def test_what_was_taken_back_written_out(rules: Rules, script: str, taken: tuple[int, dict[int, int]] | None) -> None:
+    """One event a batch, and all in one: then most of it is never added."""
+    _, _, run = play(script, rules)
+    whole = Run(SESSIONS, rules, (1, 2, 3))
+    whole.learn(events_of(script))
+    first = min((event.log_ms for event in events_of(script)), default=0) // DAY_MS
+    expected = {} if taken is None else {1: (taken[0], {first + day: n for day, n in taken[1].items()})}
+    assert run.taken() == expected
+    assert whole.taken() == expected
+
+
+def test_what_had_no_room_in_the_item_table_is_not_taken_back() -> None:
+    """Once the table is full, it is full for every cut."""
+    rules, script = replace(BAND, blocks_min=1, items_max=3), "block ab, block cd, block ac, block ad"
+    _, _, run = play(script, rules)
+    assert run.taken() == {1: (2, {100: 2})}
+    halves = Run(SESSIONS, rules, (1, 2, 3))
+    events = [*events_of("block ab user=2, show c user=2, click a user=2"), *events_of(script)]
+    halves.learn(events[:4])
+    halves.learn(events[4:])
+    assert halves.taken() == {1: (2, {100: 2})}
+
+
 def test_the_users_own_row() -> None:
     def moves(script: str, rules: Rules) -> int:
         """How often it has moved."""
@@ -204,6 +250,8 @@ def test_batches_decide_nothing(rules: BothRules, events: list[Event], pool: Poo
     assert one.bounds() == other.bounds()
     assert one.ledgers() == other.ledgers()
     assert one.moves() == other.moves()
+    assert one.taken() == other.taken()
+    assert one.states() == other.states()
     assert one.item_counters() == other.item_counters()
     assert one.totals() == other.totals()
     counts, others = one.counts(), other.counts()
@@ -259,6 +307,7 @@ def test_the_gate_may_change_between_batches(
         assert told_alike(run.learn(batch)) == told_alike(twin.learn(batch))
         assert run.decisions == twin.gate.decisions
         assert run.ledgers() == twin.ledgers()
+        assert run.taken() == twin.taken()
         change = changes[turn % len(changes)]
         run.change_gate(change)
         twin.change_gate(change)

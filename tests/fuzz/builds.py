@@ -26,7 +26,7 @@ from saros.wire import columns, decode
 from saros.wire.columns import Decoded
 from saros.wire.rare import read_rare
 from tests.naive import wire as naive
-from tests.wire.test_decode import KEY, WORDS, agree, rows_of
+from tests.wire.test_decode import KEY, SCENARIOS, WORDS, agree, rows_of
 
 AROUND = 64  # bytes before and behind an input in the larger buffer
 STALE = 77  # stands in all columns before they are filled
@@ -123,7 +123,7 @@ class Build:
 
     def decode(self, whole: bytes, bounds: I64, partition: I32, partitions: int) -> Decoded:
         """Decode into columns that are short, so they must grow, and full of what is left of others."""
-        decoder = self.module.Decoder(KEY, partitions)
+        decoder = self.module.Decoder(KEY, partitions, SCENARIOS)
         decoder._out = Decoded.empty(1, 16)
         for column in decoder._out:
             column.fill(STALE)
@@ -226,7 +226,7 @@ class Harness:
     @staticmethod
     def _as_the_twin(messages: list[bytes], partition: I32, partitions: int, found: Decoded) -> None:
         """Require what protobuf's own decoder and plain rules make of the messages."""
-        twin = naive.Wire(WORDS, partitions)
+        twin = naive.Wire(WORDS, partitions, SCENARIOS)
         wanted = [(k, row) for k, part in enumerate(messages) for row in twin.message(part, int(partition[k]))]
         rows = rows_of(messages, found)
         if [message for message, _ in rows] != [message for message, _ in wanted]:

@@ -72,6 +72,8 @@ class _Life:
     repeats: list[int] = field(default_factory=list)  # the last items it clicked
     would: list[tuple[int, int]] = field(default_factory=list)  # day and bytes the ledger would hold, in a shadow
     moves: int = 0  # n_u: how often its own row has moved
+    taken: int = 0  # blocks that were taken back because it passed B
+    taken_days: list[int] = field(default_factory=list)  # of them those in the window, when its last block closed
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ class Gate:
         count = self._count(life, today)
         self.last[block.user, life.index] = (today, count)
         self._vest(life, today)
+        life.taken_days = [day for day in life.taken_days if day > today - self.rules.window_days]
         block, left = self._without_repeats(block, life)
         word = self._word(block, life, count, left)
         if word == "over":
@@ -272,6 +275,8 @@ class Gate:
             else:
                 self.counts["taken_back"] += 1
                 self._tell(user, life, entry, -1, "none", set())
+                life.taken += 1
+                life.taken_days.append(entry.time_ms // DAY_MS)
         life.ledger = []
 
     def _end(self, op: Erased | Expired, life: _Life) -> None:
@@ -380,6 +385,11 @@ class Partition:
     def moves(self) -> dict[int, int]:
         """How often each user's own row has moved since it was new."""
         return {user: life.moves for user, life in self.gate.lives.items() if life.moves > 0}
+
+    def taken(self) -> dict[int, tuple[int, dict[int, int]]]:
+        """Of each user of whom blocks were taken back: how many, and by day those in the window."""
+        return {user: (life.taken, dict(Counter(life.taken_days)))
+                for user, life in self.gate.lives.items() if life.taken > 0}  # fmt: skip
 
     def ledgers(self) -> dict[int, list[Entry]]:
         """The ledgers that hold something; nobody asks again whether an added block has moved its user's row."""

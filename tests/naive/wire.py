@@ -1,6 +1,7 @@
 """Slow, obvious twin of saros.wire.decode: protobuf's own decoder reads the bytes, plain Python applies the rules."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ class Decoded:
     weight: float = 0.0
     bot: bool = False
     items: tuple[str, ...] = ()
+    scenario: int = 0
 
 
 def _raw_batch() -> Any:
@@ -104,8 +106,8 @@ def murmur2(data: bytes) -> int:
 class Wire:
     """Decodes messages one by one."""
 
-    def __init__(self, key: tuple[int, int], partitions: int = 0) -> None:
-        self.key, self.partitions = key, partitions
+    def __init__(self, key: tuple[int, int], partitions: int = 0, scenarios: Sequence[str] = ()) -> None:
+        self.key, self.partitions, self.scenarios = key, partitions, ["", *scenarios]
 
     def message(self, data: bytes, partition: int = 0) -> list[Decoded]:
         """What becomes of each event of a message."""
@@ -145,6 +147,7 @@ class Wire:
         return Decoded(
             "", kind, self.hash(event.user_id), event.event_time_ms, event_id, self.hash(event.session_id), weight,
             event.known_bot, tuple(_items(event)),
+            self.scenarios.index(event.scenario) if event.scenario in self.scenarios else 0,
         )  # fmt: skip
 
     def _fault(self, event: Event, partition: int) -> str:
@@ -190,7 +193,9 @@ class Wire:
         """What is wrong with an item upsert or a gate change."""
         item, gate = event.item_upsert, event.gate_change
         if event.WhichOneof("kind") == "gate_change":
-            whole = gate.revision > 0 and 1 <= gate.window_days <= 8 and gate.mode <= 2 and 0 <= gate.percentile < 100
+            whole = (
+                gate.revision > 0 and 1 <= gate.window_days <= 8 and gate.mode in (0, 2) and 0 <= gate.percentile < 100
+            )
             band = gate.blocks_min <= (gate.blocks_max or gate.blocks_max_floor)
             limits = 1 <= gate.blocks_max_floor <= gate.blocks_max_ceiling and gate.wait_ms <= 8 * 86_400_000
             return "" if whole and band and limits and 4096 <= gate.ledger_max_bytes <= 1 << 24 else "bad_gate_change"

@@ -18,7 +18,7 @@ from saros.core.step import live_step
 from saros.errors import RefusedError
 from saros.redo.fence import Fence, pack_vector, unpack_fence, unpack_vector
 from saros.redo.genesis import Genesis, genesis_of
-from saros.redo.record import Place, change_ledgers, learned, lows, operations, pack_record, read_redo
+from saros.redo.record import Place, change_ledgers, learned, lows, operations, pack_record, read_redo, redo_of
 from saros.redo.replica import Replica
 from saros.wire.operations import read_operations
 from saros.wire.v1 import redo_pb2 as pb
@@ -70,7 +70,8 @@ def learned_records(seed: int, mode: str, low: int, bounds: list[int]) -> tuple[
         learner.accept(done)
         place = Place(LOG_ID, 100 + number, 99 + number if number else 0, first, end)
         record = pack_record(place, learner, done, touched, before, {}, pb.Stats())
-        message = read_redo(pb.Redo(record=record).SerializeToString())
+        assert redo_of(record) == pb.Redo(record=record).SerializeToString()
+        message = read_redo(redo_of(record))
         assert message is not None
         assert message.record == record
         records.append(message.record)

@@ -20,7 +20,6 @@ from saros.adapters.names import EVENTS_SETTINGS, topics_of
 from saros.adapters.redis import Store
 from saros.core.events import CLICK, IMPRESSION, NEGATIVE, POSITIVE
 from saros.core.ids import hash_texts
-from saros.errors import BrokerError
 from saros.redo.fence import unpack_fence, unpack_vector
 from saros.settings import load
 from saros.trainer.audit import Audit, audited
@@ -29,6 +28,7 @@ from saros.trainer.start import find_log
 from saros.wire.encode import event_of, message_of
 from saros.wire.partitions import partitions_of
 from saros.wire.v1.events_pb2 import Event
+from tests.beside import repeated
 
 PARTITIONS, SHARDS = 3, 16
 APPROACH = 8  # blocks: twice as many are beyond B
@@ -82,23 +82,8 @@ class Model:
     @contextmanager
     def flowing(self, seed: int = 0) -> Iterator[None]:
         """Let events come in all the while, some hundred a second."""
-        done, failed = threading.Event(), list[BrokerError]()
-
-        def flow() -> None:
-            try:
-                while not done.wait(0.1):
-                    self.send(30, seed)
-            except BrokerError as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=flow)
-        thread.start()
-        try:
+        with repeated(lambda: self.send(30, seed), 0.1):
             yield
-        finally:
-            done.set()
-            thread.join()
-        assert not failed, failed
 
     def approach(self) -> list[str]:
         """Let a new user of each partition close blocks, too few to pass B; return them, for `cross`."""
@@ -143,10 +128,11 @@ class Model:
         def learned() -> bool:
             heads = [store.read_head(partition) for partition in range(PARTITIONS)]
             vectors = [store.read_vector(shard) for shard in range(SHARDS)]
-            if not all(heads) or not all(vectors):
+            if not all(vectors) or not all(head for head, end in zip(heads, ends, strict=True) if end):
                 return False
-            fences = [list(map(unpack_fence, heads)), *(unpack_vector(vector, PARTITIONS) for vector in vectors)]
-            return all(fence.next >= end for each in fences for fence, end in zip(each, ends, strict=True))
+            users = [unpack_fence(head).next if head else 0 for head in heads]  # nothing is written where nothing came
+            items = [[fence.next for fence in unpack_vector(vector, PARTITIONS)] for vector in vectors]
+            return all(at >= end for each in (users, *items) for at, end in zip(each, ends, strict=True))
 
         await_until(learned, what=what or self.logs)
         reader.close()
@@ -174,7 +160,7 @@ class Model:
         """The promise: nothing differs, every event was counted, and from those who passed B all was taken back."""
         found = self.audit()
         assert found.differences == 0, "\n".join([*found.told, self.logs()])
-        assert found.events == self.sent
+        assert found.events == self.sent, f"{found.events} of {self.sent} events\n{self.logs()}"
         assert set(self._crossed) - set(self.taken_back()) == set(), "all that pass B are taken back"
 
     def taken_back(self) -> list[str]:
@@ -210,11 +196,17 @@ def _event(rng: Random, user: str, time_ms: int) -> bytes:
         erase.user_erase.SetInParent()
         return erase.SerializeToString()
     if chance < 0.45:
-        return message_of([event_of(user, CLICK, [item], time_ms)])
+        return message_of([in_scenario(event_of(user, CLICK, [item], time_ms))])
     if chance < 0.5:
         return message_of([event_of(user, rng.choice((NEGATIVE, POSITIVE)), [item], time_ms)])
     slate = [f"item/{rng.randrange(40)}" for _ in range(rng.randrange(1, 5))]
-    return message_of([event_of(user, IMPRESSION, slate, time_ms)])
+    return message_of([in_scenario(event_of(user, IMPRESSION, slate, time_ms))])
+
+
+def in_scenario(event: Event) -> Event:
+    """Put an event into the scenario of its user: one that is counted, one that is not, or none."""
+    event.scenario = (*["model"] * 5, *["random"] * 3, "elsewhere", "")[int(event.user_id[-1])]
+    return event
 
 
 def await_until(true: Callable[[], bool], timeout_s: float = 60.0, what: Callable[[], str] = lambda: "") -> None:

@@ -29,7 +29,7 @@ def test_an_owner_that_catches_up_meets_one_that_has_gone_on(
     with connect(store_server.url) as redis, ThreadPoolExecutor(1) as pool:
         redis.delete(*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0))
         one, other = (
-            UserStore(store, redo, genesis, 0, LoopRules(), Threads(pool, pool), lambda _: None) for _ in range(2)
+            UserStore(store, redo, genesis, 0, LoopRules(), Threads(pool, pool), lambda _: None, 1000) for _ in range(2)
         )
         one.catch_up(fences[-1])
         other.catch_up(fences[-2])  # as far as it had followed the log

@@ -6,6 +6,7 @@ from saros.wire.v1.events_pb2 import Event, GateChange, ItemUpsert, ShownItem
 
 _IDS = st.sampled_from(["ann", "bob/1", "é", "a" * 256, "日本語", "x\x00y"])
 _ANY_ID = st.one_of(*[_IDS] * 6, st.sampled_from(["", "a" * 257, "é" * 129]), st.text(max_size=9))
+_SCENARIOS = st.sampled_from(["", "home", "homf", "homg", "ho", "é", "a" * 63, "a" * 64, "b" * 64, "a" * 65])
 _TIMES = st.sampled_from([0, 1, 1_700_000_000_000, 253_402_300_799_999, 253_402_300_800_000, -1, 2**63 - 1, -(2**63)])
 _WEIGHTS = st.sampled_from([0.0, 1.0, 2.5, 10.0, 10.5, -1.0, float("nan"), float("inf"), 1e-30])
 
@@ -16,7 +17,7 @@ def events(draw: st.DrawFn) -> Event:
     event = Event(user_id=draw(_ANY_ID), known_bot=draw(st.booleans()))
     if draw(st.booleans()):
         event.event_id, event.session_id = draw(_ANY_ID), draw(_ANY_ID)
-        event.recommendation_id, event.scenario = draw(_ANY_ID), draw(st.sampled_from(["", "home", "a" * 64, "a" * 65]))
+        event.recommendation_id, event.scenario = draw(_ANY_ID), draw(_SCENARIOS)
     event.event_time_ms = draw(_TIMES)
     kind = draw(st.sampled_from(["impression", "click", "feedback", "user_erase", "tick", "none", "slate", "rare"]))
     if kind == "impression":

@@ -19,11 +19,13 @@ WORDS = (int(KEY[0]), int(KEY[1]))
 NAMES = {number: name for name, number in KINDS.items()}
 NAMES |= {KINDS["erase"]: "user_erase", UPSERT: "item_upsert", GATE: "gate_change"}
 BAD_ITEMS = ("id_missing", "id_too_long", "too_many_items")
+# Names that are told apart: of one length and alike but for the last byte, one within another, not ASCII, the longest.
+SCENARIOS = ("home", "homf", "hom", "é", "a" * 64, "a" * 63)
 
 
 def decode(data: list[bytes], partitions: int = 0, partition: int = 0) -> Decoded:
     buffer, bounds = joined(data)
-    found = Decoder(KEY, partitions).decode(buffer, bounds, np.full(len(data), partition, np.int32))
+    found = Decoder(KEY, partitions, SCENARIOS).decode(buffer, bounds, np.full(len(data), partition, np.int32))
     read_rare(buffer, found, np.full(len(data), partition, np.int32), partitions)
     return found
 
@@ -46,6 +48,7 @@ def rows_of(data: list[bytes], found: Decoded) -> list[tuple[int, naive.Decoded]
             float(found.weight[row]),
             bool(found.bot[row]),
             tuple(whole[part].decode() for part in spans),
+            int(found.scenario[row]),
         )
         rows.append((int(found.message[row]), decoded))
     return rows
@@ -65,7 +68,7 @@ def agree(mine: naive.Decoded, other: naive.Decoded) -> bool:
 
 
 def check(data: list[bytes], partitions: int = 0) -> None:
-    twin, found = naive.Wire(WORDS, partitions), decode(data, partitions)
+    twin, found = naive.Wire(WORDS, partitions, SCENARIOS), decode(data, partitions)
     wanted = [(k, row) for k, message in enumerate(data) for row in twin.message(message)]
     rows = rows_of(data, found)
     assert [message for message, _ in rows] == [message for message, _ in wanted]
@@ -175,7 +178,7 @@ IMPRESSION = (
 FROZEN = {
     IMPRESSION: naive.Decoded(
         "", "impression", hashed("ann"), 1_706_934_865_920, hashed("e1") & 0xFFFFFFFF, hashed("s1"), 1.0, True,
-        ("alien", "b"),
+        ("alien", "b"), 1,
     ),
     "1a03616e6e 5a05 0a0162 1003": naive.Decoded("", "click", hashed("ann"), weight=1.0, items=("b",)),
     "1a03616e6e 620a 0a0162 1001 1d00002040": naive.Decoded("", "negative", hashed("ann"), weight=2.5, items=("b",)),
@@ -220,3 +223,30 @@ def test_events_of_another_partition_are_refused() -> None:
     home = (naive.murmur2(b"ann") & 0x7FFFFFFF) % 5
     found = [decode([event.SerializeToString()], 5, partition).reason.tolist() for partition in range(5)]
     assert [REASONS[code] for [code] in found] == ["" if p == home else "misrouted" for p in range(5)]
+
+
+@pytest.mark.parametrize("kind", ["impression", "click"])
+def test_scenarios_are_told_apart_by_all_of_their_bytes(kind: str) -> None:
+    texts = ["", "home", "homf", "homg", "hom", "ho", "homes", "é", "e", "a" * 64, "a" * 63, "b" * 64, "home"]
+    made = [Event(user_id="ann", scenario=text) for text in texts]
+    for event in made:
+        getattr(event, kind).SetInParent()
+        if kind == "click":
+            event.click.item_id = "alien"
+        else:
+            event.impression.items.add(item_id="alien")
+    wanted = [0, 1, 2, 0, 3, 0, 0, 4, 0, 5, 6, 0, 1]
+    alone = [event.SerializeToString() for event in made]
+    assert decode(alone).scenario.tolist() == wanted
+    assert decode([EventBatch(events=made).SerializeToString()]).scenario.tolist() == wanted
+    none = Decoder(KEY).decode(*joined(alone), np.zeros(len(alone), np.int32))
+    assert none.scenario.tolist() == [0] * len(wanted), "nobody named any"
+    again = alone[1] + alone[2] + alone[0]
+    assert decode([again, again + b"\x3a\x00"]).scenario.tolist() == [2, 0], "of a field given twice the last counts"
+
+
+@pytest.mark.parametrize("names", [[""], ["a" * 65], ["é" * 33], [f"s{k}" for k in range(33)]])
+def test_names_of_scenarios_have_limits(names: list[str]) -> None:
+    with pytest.raises(ValueError, match="32 names of scenarios, of 1 to 64 bytes"):
+        Decoder(KEY, 0, names)
+    assert Decoder(KEY, 0, [f"s{k}" for k in range(32)])

@@ -14,7 +14,7 @@ import numpy as np
 
 from saros.adapters.dead import DeadLetters, Letter
 from saros.adapters.kafka import Polled, Reader
-from saros.core.events import TICK, Events, spans
+from saros.core.events import CLICK, IMPRESSION, TICK, Events, spans
 from saros.core.ids import joined
 from saros.core.jit import I64, U8, U64
 from saros.core.learner import Learner
@@ -61,6 +61,22 @@ class Taken(NamedTuple):
         rows = rows[self.decoded.reason[rows] == GOOD] if self.dead else rows
         kinds: I64 = np.bincount(self.decoded.kind[rows], minlength=GATE + 1)
         return kinds
+
+    def scenarios(self, rows: I64, count: int) -> I64:
+        """Return how many items these good events show, and how many they click, in each scenario (i64[count, 2]).
+
+        Events of known bots are left out. Duplicates are not: who has sent what before, only a learner knows.
+        """
+        all_of, found = self.decoded, np.zeros((count, 2), np.int64)
+        rows = rows[all_of.scenario[rows] != 0]
+        if len(rows):
+            rows = rows[all_of.bot[rows] == 0]
+            which, kind = all_of.scenario[rows] - 1, all_of.kind[rows]
+            shown, clicks = kind == IMPRESSION, kind == CLICK
+            sizes = (all_of.start[rows + 1] - all_of.start[rows])[shown]
+            found[:, 0] = np.bincount(which[shown], sizes, count)
+            found[:, 1] = np.bincount(which[clicks], minlength=count)
+        return found
 
     def users(self, rows: I64) -> U64:
         """Return the users that these events name, each once."""

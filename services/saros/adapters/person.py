@@ -29,11 +29,13 @@ class Person(NamedTuple):
     moved: int  # times its row has learned
     waiting: int  # blocks in its ledger that wait
     added: int  # ... and that can be taken back
+    taken_back: int  # blocks, since it was first seen or erased
+    recently_taken: int  # ... of those in the window
 
     @property
     def left_out(self) -> int:
-        """Blocks in the window that teach nothing: taken back, beyond B, repeats, or there was no room for them."""
-        return max(0, self.counted - self.waiting - self.added)
+        """Blocks in the window that never taught: beyond B, repeats, there was no room for them, or dropped at B."""
+        return max(0, self.counted - self.waiting - self.added - self.recently_taken)
 
 
 def read_person(store: Store, genesis: Genesis, gate: GateRules, user_id: str) -> tuple[Fence, Person | None]:
@@ -58,5 +60,5 @@ def read_person(store: Store, genesis: Genesis, gate: GateRules, user_id: str) -
     band = "below" if found.counted < low else "above" if found.counted > high else "in_band"
     return fence, Person(
         partition, found.blocks, found.counted, band, found.clock_ms, found.negatives, found.moved, waiting,
-        len(ledger) - waiting,
+        len(ledger) - waiting, found.taken_back, found.recently_taken,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from saros.adapters.names import REDO_MESSAGE_MAX
 from saros.errors import BrokerError, RefusedError
 from saros.redo.fence import Fence
 from saros.redo.genesis import WRONG_LOG, Genesis, genesis_of
-from saros.redo.record import judged, read_redo
+from saros.redo.record import judged, read_redo, redo_of
 from saros.wire.v1 import redo_pb2 as pb
 
 _POLL_S = 0.02  # a poll waits so long for as many messages as it may take
@@ -153,7 +153,7 @@ class RedoLog:
 
     def send(self, partition: int, record: pb.Record) -> int:
         """Send a record and return its bytes; BrokerError where it, or one before it, cannot be delivered."""
-        value = pb.Redo(record=record).SerializeToString()
+        value = redo_of(record)
         self._writer.send(self._topic, partition, value)
         self._writer.check()
         return len(value)

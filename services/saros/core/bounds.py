@@ -4,6 +4,7 @@ The histogram has users by the day of their last block and the bin of their coun
 of each day. Counts below 64 have a bin of their own; above, a bin spans an eighth of its counts.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,13 @@ class Dropped(NamedTuple):
         )
 
 
+@cache
+def bins() -> tuple[I64, I64]:
+    """Return the lowest and the highest count of each bin of the histogram."""
+    top = np.array([bin_top(place) for place in range(BINS)], np.int64)
+    return np.concatenate(([0], top[:-1] + 1)), top
+
+
 def dropped(state: GateState, rules: GateRules, today: int, blocks_min: int, blocks_max: int) -> Dropped:
     """Return what other bounds would drop of the users whose last block lies in the window that ends today.
 
@@ -41,8 +49,7 @@ def dropped(state: GateState, rules: GateRules, today: int, blocks_min: int, blo
     """
     days = (state.day > today - rules.window_days) & (state.day <= today)
     users: I64 = state.users[days].sum(axis=0, dtype=np.int64)
-    tops = np.array([bin_top(place) for place in range(BINS)], np.int64)
-    lows = np.concatenate(([0], tops[:-1] + 1))
+    lows, tops = bins()
     kept = (tops >= blocks_min) & (lows <= blocks_max)
     blocks, middle = int(state.total[days].sum()), (users * (lows + tops)) // 2
     inside, outside = int(middle[kept].sum()), int(middle[~kept].sum())

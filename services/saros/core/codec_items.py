@@ -6,7 +6,7 @@ the eight daily buckets (days, clicked, shown). A row that never changed is all 
 
 import numpy as np
 
-from saros.core.items import DAYS, Items
+from saros.core.items import DAYS, ItemArrays, Items
 from saros.core.jit import I32, U8, U64, kernel
 from saros.core.rows import RowRules, start_item
 
@@ -30,12 +30,28 @@ def _start_rows(keys: U64, rules: RowRules) -> I32:
     return rows
 
 
+@kernel
+def _pack(items: ItemArrays, keys: U64, slots: I32, rules: RowRules, out: I32) -> None:
+    """Fill out [n, d + 27] with the values of the given slots."""
+    for k in range(slots.shape[0]):
+        slot, at = slots[k], rules.dim
+        start_item(out, k, keys[slot], rules)
+        for d in range(at):
+            out[k, d] = items.rows[slot, d] - out[k, d]
+        for c in range(_COUNTERS):
+            out[k, at + c] = items.counters[slot, c]
+        at += _COUNTERS
+        for day in range(DAYS):
+            out[k, at + day] = items.bucket_day[slot, day]
+            out[k, at + DAYS + day] = items.bucket_clicked[slot, day]
+            out[k, at + 2 * DAYS + day] = items.bucket_shown[slot, day]
+
+
 def pack_items(items: Items, slots: I32) -> U8:
     """Return the values of the given slots, uint8 [n, width]."""
-    arrays = items.arrays
-    rows = arrays.rows[slots] - _start_rows(items.table.keys[slots], items.rules)
-    whole = np.concatenate([rows, *(column[slots] for column in arrays[1:5])], axis=1)
-    return np.ascontiguousarray(whole, np.int32).view(np.uint8)
+    values = np.empty((len(slots), item_width(items.rules.dim) // 4), np.int32)
+    _pack(items.arrays, items.table.keys, slots, items.rules, values)
+    return values.view(np.uint8)
 
 
 def unpack_items(items: Items, keys: U64, values: U8) -> I32:

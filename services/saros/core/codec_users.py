@@ -4,8 +4,9 @@ Header of 52 bytes: version u8, flags u8, ring u8, repeats u8, negatives u16, ca
 k: day slot k is not 0), bytes u8, day i32, clock i64, session u64, number i32, counted i32, moved i32, low and high i32
 (the step's levels). Then the buckets in use i32 each, the ledger bytes in use i32, where a flag says so the 8 bytes i32
 that would be there but for `shadow`, where a flag says so the time i64 until which held blocks wait for a user that
-closes them too fast, ring and repeats u32 (oldest first), negatives, carried and clicked u64, and, where a flag says
-so, the weights u16 of negatives and carried.
+closes them too fast, where a flag says so how many blocks were taken back i32 and 8 i32 of them by day slot in the
+window, ring and repeats u32 (oldest first), negatives, carried and clicked u64, and, where a flag says so, the weights
+u16 of negatives and carried.
 
 A user's row is no part of its state: it is d float32 as they stand. A ring is written from its oldest entry on, so two
 states that behave alike have the same bytes.
@@ -58,6 +59,7 @@ from saros.core.users import (
     RING_SIZE,
     RUN_DONE,
     SESSION,
+    TAKEN,
     WOULD,
     UserArrays,
     reset,
@@ -66,6 +68,7 @@ from saros.core.users import (
 USER_HEADER = 52
 SHADOWED = 16  # a flag: the ledger would hold other bytes but for `shadow`
 WAITED_FOR = 32  # a flag: the user's clock has not reached the time until which its blocks wait
+TAKEN_BACK = 64  # a flag: blocks of the user were taken back
 _COUNT_MAX = 1024  # of any pending set
 WEIGHT_LIMIT = int(WEIGHT_MAX * WEIGHT_ONE)
 
@@ -109,10 +112,16 @@ def _shadowed(users: UserArrays, user: int) -> bool:
 
 
 @kernel
+def extra_size(flags: int) -> int:
+    """Return the length of what stands before the ring because a flag says so."""
+    return (32 if flags & SHADOWED else 0) + (8 if flags & WAITED_FOR else 0) + (36 if flags & TAKEN_BACK else 0)
+
+
+@kernel
 def _user_size(mask: int, ring: int, repeats: int, pending: int, clicked: int, flags: int) -> int:
     """Return the length of a user's bytes; `mask` holds both bucket masks."""
     size = USER_HEADER + 4 * (ones(mask & 255) + ones(mask >> 8)) + 4 * (ring + repeats) + 8 * (pending + clicked)
-    size += (32 if flags & SHADOWED else 0) + (8 if flags & WAITED_FOR else 0)
+    size += extra_size(flags)
     return size + (2 * pending if flags & WEIGHTED else 0)
 
 
@@ -126,6 +135,8 @@ def _flags(users: UserArrays, user: int, negatives_max: int) -> int:
         flags |= SHADOWED
     if users.head[user, FREE] > users.head[user, CLOCK]:
         flags |= WAITED_FOR
+    if users.gate[user, TAKEN] > 0:
+        flags |= TAKEN_BACK
     return flags
 
 
@@ -182,6 +193,10 @@ def _write_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, a
             at = put(buffer, at, np.uint64(gate[WOULD + k]), 4)
     if flags & WAITED_FOR:
         at = put(buffer, at, np.uint64(head[FREE]), 8)
+    if flags & TAKEN_BACK:
+        at = put(buffer, at, np.uint64(gate[TAKEN]), 4)
+        for k in range(DAYS):
+            at = put(buffer, at, np.uint64(users.taken[user, k]), 4)
     for k in range(RING_SIZE):
         event_id = users.ring[user, (head[RING] + k) % RING_SIZE]
         if event_id != 0:
@@ -217,6 +232,17 @@ def pack_users(users: UserArrays, slots: I32, rules: SessionRules) -> tuple[U8, 
 
 
 @kernel
+def _taken_fault(buffer: U8, at: int, blocks: int) -> int:
+    """Return what is wrong with the numbers of blocks that were taken back, of so many."""
+    taken, recent = get_i32(buffer, at), 0
+    for k in range(DAYS):
+        if get_i32(buffer, at + 4 + 4 * k) < 0:
+            return BAD_VALUE
+        recent += get_i32(buffer, at + 4 + 4 * k)
+    return GOOD if 1 <= taken <= blocks and recent <= taken else BAD_VALUE
+
+
+@kernel
 def user_fault(buffer: U8, first: int, end: int) -> int:
     """Return what is wrong with one user's bytes, or GOOD."""
     if end - first < USER_HEADER:
@@ -232,7 +258,7 @@ def user_fault(buffer: U8, first: int, end: int) -> int:
     if end - first != _user_size(mask, ring, repeats, pending, as_int(clicked), as_int(flags)):
         return BAD_LENGTH
     clock = as_int(get(buffer, first + 16, 8))
-    if flags & ~(OPEN | RUN_DONE | WEIGHTED | SHADOWED | WAITED_FOR) or not NEW <= clock <= TIME_MAX_MS:
+    if flags & ~(OPEN | RUN_DONE | WEIGHTED | SHADOWED | WAITED_FOR | TAKEN_BACK) or not NEW <= clock <= TIME_MAX_MS:
         return BAD_VALUE
     if get_i32(buffer, first + 12) < 0 or get_i32(buffer, first + 40) < 0:
         return BAD_VALUE
@@ -249,7 +275,11 @@ def user_fault(buffer: U8, first: int, end: int) -> int:
             if get_i32(buffer, at) < 0:
                 return BAD_VALUE
             at += 4
-    if flags & WAITED_FOR and not clock < as_int(get(buffer, at, 8)) <= clock + WAIT_MAX_MS:
+    if flags & WAITED_FOR:
+        if not clock < as_int(get(buffer, at, 8)) <= clock + WAIT_MAX_MS:
+            return BAD_VALUE
+        at += 8
+    if flags & TAKEN_BACK and _taken_fault(buffer, at, get_i32(buffer, first + 32)) != GOOD:
         return BAD_VALUE
     if flags & WEIGHTED:
         for k in range(pending):
@@ -299,6 +329,11 @@ def _read_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, fi
     if buffer[first + 1] & WAITED_FOR:
         head[FREE] = as_int(get(buffer, at, 8))
         at += 8
+    if buffer[first + 1] & TAKEN_BACK:
+        gate[TAKEN] = get_i32(buffer, at)
+        for k in range(DAYS):
+            users.taken[user, k] = get_i32(buffer, at + 4 + 4 * k)
+        at += 36
     for k in range(buffer[first + 2]):
         users.ring[user, k] = get(buffer, at, 4)
         at += 4

@@ -29,6 +29,7 @@ from saros.core.users import (
     NUMBER,
     REPEAT,
     REPEAT_SIZE,
+    TAKEN,
     UNDOOMED,
     WOULD,
     UserArrays,
@@ -223,6 +224,15 @@ def _vest_bytes(users: UserArrays, user: int, today: int, window_days: int) -> N
             gate[user, BYTES + (day & (DAYS - 1))], gate[user, WOULD + (day & (DAYS - 1))] = 0, 0
 
 
+@merged_kernel
+def _vest_taken(users: UserArrays, user: int, today: int, window_days: int) -> None:
+    """Forget of which days blocks were taken back, where they leave the window; comes before the day is turned."""
+    newest = users.gate[user, DAY]
+    for age in range(DAYS):
+        if newest - age <= today - window_days:
+            users.taken[user, (newest - age) & (DAYS - 1)] = 0
+
+
 @kernel
 def _sort_out_repeats(closed: Closed, row: int, users: UserArrays, rules: GateRules, counts: I64) -> int:
     """Take clicks on items the user clicked before out of a block; return the positives that would be left."""
@@ -252,6 +262,8 @@ def _count_block(
 ) -> int:
     """Number a block, count it in its day and in the histogram, and return the user's count."""
     user, today, gate = closed.user[row], day_of(closed.time_ms[row]), users.gate
+    if gate[user, TAKEN] > 0:
+        _vest_taken(users, user, today, rules.window_days)
     if gate[user, NUMBER] > 0:
         _tally(state, gate[user, DAY], gate[user, COUNTED], -1)
         _turn_day(users, user, today)

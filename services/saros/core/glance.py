@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saros.core.codec import get, get_i32, ones, pieces, refuse
-from saros.core.codec_users import SHADOWED, USER_HEADER, WAITED_FOR, first_fault
+from saros.core.codec_users import SHADOWED, TAKEN_BACK, USER_HEADER, WAITED_FOR, extra_size, first_fault
 from saros.core.jit import F32, I32, I64, U8, U32, U64, as_int, kernel, merged_kernel
 from saros.core.sessions import SessionRules
 from saros.core.users import REPEAT_SIZE
@@ -86,7 +86,7 @@ def read_state(users: GlanceArrays, user: int, buffer: U8, first: int) -> None:
     users.numbers[user, BLOCKS], users.numbers[user, COUNTED] = get_i32(buffer, first + 32), get_i32(buffer, first + 36)
     users.numbers[user, MOVED] = get_i32(buffer, first + 40)
     at = first + USER_HEADER + 4 * (ones(as_int(buffer[first + 10])) + ones(as_int(buffer[first + 11])) + ring)
-    at += (32 if flags & SHADOWED else 0) + (8 if flags & WAITED_FOR else 0)
+    at += extra_size(flags)
     for k in range(repeats):
         users.seen[user, k] = np.uint32(get(buffer, at + 4 * k, 4))
     users.seen_count[user] = repeats
@@ -138,9 +138,12 @@ class Summary(NamedTuple):
     moved: int  # times its row has learned
     clock_ms: int
     negatives: int  # items that wait for a click
+    taken_back: int  # blocks, since it was first seen or erased
+    recently_taken: int  # ... of those in the window, when the last one closed
 
 
-_HEADER = struct.Struct("<4xH6x4xq8x3i8x")  # of a user's state; `saros.core.codec_users` has all of it
+_HEADER = struct.Struct("<xB2xH4xBB4xq8x3i8x")  # of a user's state; `saros.core.codec_users` has all of it
+_TAKEN = struct.Struct("<9i")
 assert _HEADER.size == USER_HEADER
 
 
@@ -148,8 +151,14 @@ def summary_of(state: bytes) -> Summary:
     """Return the numbers in a user's state; ValueError where it is damaged."""
     starts = np.array([0, len(state)], np.int64)
     refuse("user state", *first_fault(pieces(state, starts, 1), starts))
-    negatives, clock_ms, blocks, counted, moved = _HEADER.unpack_from(state)
-    return Summary(blocks, counted, moved, clock_ms, negatives)
+    flags, negatives, buckets, in_ledger, clock_ms, blocks, counted, moved = _HEADER.unpack_from(state)
+    taken, recent = 0, 0
+    if flags & TAKEN_BACK:
+        at = USER_HEADER + 4 * (buckets.bit_count() + in_ledger.bit_count())
+        at += (32 if flags & SHADOWED else 0) + (8 if flags & WAITED_FOR else 0)
+        taken, *days = _TAKEN.unpack_from(state, at)
+        recent = sum(days)
+    return Summary(blocks, counted, moved, clock_ms, negatives, taken, recent)
 
 
 @merged_kernel

@@ -3,6 +3,11 @@
 `settle` walks the decided rows once, keeps the ledger, gives new items their slots, and writes `Blocks`. It is cut at
 any row when a column is short, and goes on from there. A block that names a new item when the item table is full is
 refused whole: no slot is taken for it.
+
+How many of a user's blocks were taken back when it passed B is counted here, and must not depend on how events were cut
+into batches: the blocks that go out of the ledger, and the doomed ones, which another cut would have added and taken
+back. (A doomed block that has no room in the item table would have been refused. Which one finds the last place in it
+does depend on the cut: doomed blocks take none.)
 """
 
 from typing import NamedTuple
@@ -31,7 +36,7 @@ from saros.core.ledger import ENTRIES, FREE, ITEMS, NIL, LedgerArrays, append, d
 from saros.core.rows import RowRules
 from saros.core.table import SIZE, TableArrays, probe
 from saros.core.timeline import BLOCK, ERASED, EXPIRED, NEW_DAY, Closed, day_of
-from saros.core.users import BYTES, DAY, WOULD, UserArrays
+from saros.core.users import BYTES, DAY, TAKEN, WOULD, UserArrays, reset_taken
 
 # Bits of `Blocks.flags`: what the step does with a block, in this order.
 RESET = 1  # the user's row starts anew; nothing else is in such a row
@@ -159,15 +164,20 @@ def _put_entry(blocks: Blocks, ledger: LedgerArrays, table: TableArrays, user: i
 
 
 @kernel
+def _fits(blocks: Blocks, row: int, table: TableArrays, items_max: int) -> bool:
+    """True if the item table has room for the new items of the newest block."""
+    fresh = 0
+    for k in range(blocks.start[row], blocks.used[1]):
+        fresh += blocks.slots[k] < 0
+    return fresh <= items_max - table.counters[SIZE]
+
+
+@kernel
 def _admit(blocks: Blocks, row: int, table: TableArrays, items: ItemArrays, rows: RowRules, items_max: int) -> bool:
     """Give the new items of the newest block slots, all or none; False: the item table is full."""
-    first, end = blocks.start[row], blocks.used[1]
-    fresh = 0
-    for k in range(first, end):
-        fresh += blocks.slots[k] < 0
-    if fresh > items_max - table.counters[SIZE]:
+    if not _fits(blocks, row, table, items_max):
         return False
-    for k in range(first, end):
+    for k in range(blocks.start[row], blocks.used[1]):
         if blocks.slots[k] < 0:
             blocks.slots[k] = intern_item(table, items, blocks.items[k], rows)
     return True
@@ -191,6 +201,15 @@ def _give_back(blocks: Blocks, row: int, gate: I32, column: int, dim: int, posit
 
 
 @kernel
+def _note_taken(users: UserArrays, user: int, time_ms: int, window_days: int) -> None:
+    """Count a block that is taken back. The gate has come to the batch's end: its window then is the one to be in."""
+    day, newest = day_of(time_ms), users.gate[user, DAY]
+    users.gate[user, TAKEN] += 1
+    if newest - window_days < day <= newest:
+        users.taken[user, day & (DAYS - 1)] += 1
+
+
+@kernel
 def _vest(ledger: LedgerArrays, user: int, low: int, counts: I64) -> None:
     """End the entries that have left the window: added ones are vested, waiting ones are dropped."""
     entry = as_int(ledger.head[user])
@@ -200,8 +219,9 @@ def _vest(ledger: LedgerArrays, user: int, low: int, counts: I64) -> None:
 
 
 @kernel
-def _take_back(blocks: Blocks, ledger: LedgerArrays, table: TableArrays, user: int, expired: bool, counts: I64) -> None:
+def _take_back(desk: Desk, user: int, expired: bool) -> None:
     """End a user's ledger: what was added goes out with -1, or is vested if the user expired; what waits is dropped."""
+    blocks, ledger, counts = desk.blocks, desk.ledger, desk.counts
     entry = as_int(ledger.head[user])
     while entry != NIL:
         if ledger.sign[entry] == 0:
@@ -209,7 +229,8 @@ def _take_back(blocks: Blocks, ledger: LedgerArrays, table: TableArrays, user: i
         elif expired:
             counts[c.VESTED] += 1
         else:
-            row, at = _put_entry(blocks, ledger, table, user, entry, 0), ledger.start[entry]
+            row, at = _put_entry(blocks, ledger, desk.table, user, entry, 0), ledger.start[entry]
+            _note_taken(desk.users, user, blocks.time_ms[row], desk.gate.window_days)
             blocks.sign[row], blocks.decision[row] = -1, NONE
             for k in range(blocks.rows.shape[1]):
                 blocks.rows[row, k] = ledger.rows[entry, k]
@@ -240,6 +261,8 @@ def _release(desk: Desk, user: int, doom: int) -> None:
             _give_back(blocks, row, desk.users.gate, WOULD, desk.rows.dim, blocks.positives[row])
             _refuse(blocks, row, desk.counts)
             admitted = False
+        elif not admitted and _fits(blocks, row, desk.table, desk.items_max):
+            _note_taken(desk.users, user, blocks.time_ms[row], desk.gate.window_days)
         if admitted and desk.keep_added:
             ledger.sign[entry], ledger.moved[entry] = 1, 1
             ledger.waiting[user] -= 1
@@ -273,6 +296,8 @@ def _settle_block(desk: Desk, r: int) -> None:
             _give_back(desk.blocks, row, desk.users.gate, WOULD, desk.rows.dim, desk.decided.clicks[r])
         _refuse(desk.blocks, row, desk.counts)
         return
+    if doomed and decision == LEARN and _fits(desk.blocks, row, desk.table, desk.items_max):
+        _note_taken(desk.users, user, time_ms, desk.gate.window_days)
     waits = booked and not shadow and decision != LEARN
     if booked and (waits or flags & ADD):
         desk.blocks.flags[row] |= BOOKED
@@ -321,11 +346,12 @@ def settle(desk: Desk, first: int) -> int:
             return r
         _vest(desk.ledger, user, decided.low[r], desk.counts)
         if decided.clears[r]:
-            _take_back(desk.blocks, desk.ledger, desk.table, user, op == EXPIRED, desk.counts)
+            _take_back(desk, user, op == EXPIRED)
         elif decided.release[r]:
             _release(desk, user, decided.doom[r])
         if op == BLOCK:
             _settle_block(desk, r)
         elif op == ERASED or op == EXPIRED:
+            reset_taken(desk.users, user)
             _put(desk.blocks, user, as_int(decided.number[r]), closed.time_ms[r], RESET | CLEARED, NONE)
     return closed.used[0]

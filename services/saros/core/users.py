@@ -23,7 +23,8 @@ RING_SIZE = 16  # event ids remembered
 
 # Columns of `gate`. MOVED, LOW and HIGH go with the user's row and are the step's: how often it has moved, and how what
 # the user passed over and what it clicked have scored of late, less where they start, on a grid of 2^-16.
-DAY, NUMBER, COUNTED, MOVED, REPEAT, LOW, HIGH = 0, 1, 2, 3, 4, 5, 6
+# TAKEN is `settle`'s: the user's blocks that were taken back, since it was first seen or erased.
+DAY, NUMBER, COUNTED, MOVED, REPEAT, LOW, HIGH, TAKEN = 0, 1, 2, 3, 4, 5, 6, 7
 LEVEL_ONE, LEVEL_MAX = 1 << 16, 1000 << 16
 # The first of 8 daily buckets each: blocks closed, bytes in the ledger, and bytes that would be there but for `shadow`.
 BUCKETS, BYTES, WOULD = 8, 16, 24
@@ -42,6 +43,7 @@ class UserArrays(NamedTuple):
     sets: U64  # [n, negatives + carried + 1 + clicked] pending and clicked items
     weights: U16  # [n, negatives + carried + 1]
     gate: I32  # [n, 32]
+    taken: I32  # [n, 8] of TAKEN those in the window, by day; only read where TAKEN is not 0
     repeats: U32  # [n, 128 or 0] the last clicked items, both halves of the key xor-ed
     doom: I32  # [n] scratch of the gate
     rows: F32  # [n, d]
@@ -80,6 +82,7 @@ class Users:
             sets=np.zeros((n, self._sets), np.uint64),
             weights=np.zeros((n, self._pending), np.uint16),
             gate=line_zeros((n, GATE_WIDTH), np.int32),
+            taken=np.zeros((n, 8), np.int32),
             repeats=np.zeros((n, self._repeats), np.uint32),
             doom=np.full(n, UNDOOMED, np.int32),
             rows=line_zeros((n, self._rows.dim), np.float32),
@@ -104,12 +107,21 @@ class Users:
 
 @kernel
 def reset_gate(users: UserArrays, user: int) -> None:
-    """Make the gate side of a user new; what goes with its row stays until the row starts anew."""
+    """Make the gate side of a user new, but for what goes with its row and what `settle` counts: they come later."""
     for k in range(GATE_WIDTH):
-        if k != MOVED and k != LOW and k != HIGH:
+        if k != MOVED and k != LOW and k != HIGH and k != TAKEN:
             users.gate[user, k] = 0
     for k in range(users.repeats.shape[1]):
         users.repeats[user, k] = 0
+
+
+@kernel
+def reset_taken(users: UserArrays, user: int) -> None:
+    """Forget that blocks of a user were taken back."""
+    if users.gate[user, TAKEN] != 0:
+        users.gate[user, TAKEN] = 0
+        for k in range(users.taken.shape[1]):
+            users.taken[user, k] = 0
 
 
 @kernel
@@ -128,4 +140,5 @@ def reset(users: UserArrays, slots: I32, rules: RowRules) -> None:
         users.head[user, CLOCK] = NEW
         users.ring[user] = 0
         reset_gate(users, user)
+        reset_taken(users, user)
         reset_row(users, user, rules)

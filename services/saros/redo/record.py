@@ -5,7 +5,7 @@ they are afterwards. So whoever folds it, on whatever machine, comes to the same
 learner.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from saros.wire.v1 import redo_pb2 as pb
 
 CLEAR, BOOK, DELETE = 1, 2, 4  # flags of a block
 ERASED, WAITING, ROW, UNSEEN, LEDGER = 1, 2, 4, 8, 16  # flags of a user
+_REDO_RECORD = bytes([pb.Redo.RECORD_FIELD_NUMBER << 3 | 2])  # how a `Redo` says that a record follows
 
 
 class Place(NamedTuple):
@@ -110,6 +111,20 @@ def _pack_users(learner: Learner, batch: Batch, touched: I32, before: I32) -> pb
     )
 
 
+def redo_of(record: pb.Record) -> bytes:
+    """Return a record as a message of the redo topic: the bytes of a `Redo`, which would be a copy of it first."""
+    value = record.SerializeToString()
+    return b"".join([_REDO_RECORD, _varint(len(value)), value])
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*parts, number])
+
+
 def read_redo(value: bytes) -> pb.Redo | None:
     """Return a message of the redo topic, or None where it is nothing of ours."""
     try:
@@ -176,6 +191,14 @@ def bounds(lengths: NDArray[np.integer[Any]]) -> I64:
 
 def _column(data: bytes, dtype: type[np.generic]) -> NDArray[Any]:
     return np.frombuffer(bytearray(data), dtype)
+
+
+def scenario_counts(stats: pb.Stats) -> Iterator[tuple[str, int, int]]:
+    """Yield the scenarios of a record, each with its items shown and its clicks."""
+    if stats.scenario and len(stats.scenario_counts) == 16 * len(stats.scenario):
+        counts = np.frombuffer(stats.scenario_counts, np.int64).reshape(-1, 2).tolist()
+        for name, (shown, clicked) in zip(stats.scenario, counts, strict=True):
+            yield name, shown, clicked
 
 
 def operations(record: pb.Record, dim: int) -> bytes:

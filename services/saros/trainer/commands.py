@@ -47,6 +47,9 @@ def plan_of(settings: Settings) -> "Plan":
             poll_messages=settings.trainer.poll_messages,
             user_ttl_s=2 * settings.session.user_ttl_s,
             stop_at_gap=settings.kafka.stop_at_gap,
+            record_bytes=settings.trainer.record_kb * 1024,
+            shards_every_s=settings.trainer.shards_every_ms / 1000,
+            scenarios=settings.model.scenario_names(),
         ),
     )
 
@@ -72,25 +75,24 @@ def trainer(
     settings = load()
     plan = plan_of(settings)
     plan = plan._replace(rules=plan.rules._replace(accept_expired=accept_expired))
-    from saros.core.warm import warm
+    from saros.kernels import warm
     from saros.telemetry import BUILD, log, log_to_stderr
     from saros.trainer.start import Service, Stop
-    from saros.wire.coalesce import warm as warm_operations
-    from saros.wire.decode import warm as warm_decoder
+
+    def go_on(done: int, what: str) -> None:
+        if stop.asked:
+            raise typer.Exit
 
     log_to_stderr()
     stop = Stop()
     # Before the group is joined: whoever joins and then compiles keeps the others waiting.
-    for _ in warm():
-        pass
-    warm_decoder()
-    warm_operations()
+    warm(go_on)
     if settings.trainer.metrics_port:
         from prometheus_client import disable_created_metrics, start_http_server
 
         disable_created_metrics()  # type: ignore[no-untyped-call]  # one more series each: when it began
         BUILD.info({"version": saros.__version__, "model": plan.model})
-        start_http_server(settings.trainer.metrics_port)
+        start_http_server(settings.trainer.metrics_port, settings.trainer.metrics_host)
     service = Service(plan, stop)
     log("trainer was started", model=plan.model)
     service.run(until_drained=until_drained)
@@ -260,10 +262,11 @@ def show_user(user_id: _UserId, as_json: Json = False) -> None:
         raise InputError(
             f"nothing is known of user {user_id!r}", "its events may still be on their way: `saros status`"
         )
+    told = found._asdict() | {"left_out": found.left_out}
     if as_json:
-        typer.echo(json.dumps(found._asdict()))
+        typer.echo(json.dumps(told))
     else:
-        for name, value in found._asdict().items():
+        for name, value in told.items():
             typer.echo(f"{name:>14}  {value}")
 
 

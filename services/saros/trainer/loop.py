@@ -43,7 +43,7 @@ from saros.telemetry import (
     REJECTED,
     log,
 )
-from saros.trainer.observe import Tables, observe_batch
+from saros.trainer.observe import Tables, expect_scenarios, observe_batch, observe_scenarios
 from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
 from saros.trainer.shards import ShardWriter
@@ -52,7 +52,6 @@ from saros.trainer.turn import Turn, stats_of
 from saros.trainer.users import Threads, UserStore
 
 FLIGHTS_MAX = 2
-_SHARDS_EVERY_S = 1.0
 _COMMIT_EVERY_S = 1.0
 _IDLE_S, _BUSY_S = 0.05, 0.005
 _WAIT_S = 0.002  # for the store, mostly, which cannot wake us
@@ -89,6 +88,7 @@ class Trainer:
         self._new_learner, self._reader, self._intake, self._topic = new_learner, reader, intake, topic
         self._rules, self._threads, self._is_over, self._poll = rules, threads, is_over, rules.poll_messages
         self._tables = Tables()
+        expect_scenarios(rules.scenarios)
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
         self._paused: list[int] = []
@@ -115,8 +115,10 @@ class Trainer:
     def _begin(self, partition: int) -> int:
         """Make a share that stands where the log does; return the offset to read events from (rules 19, 21)."""
         fence, genesis, learner = self._replica.fences[partition], self._replica.genesis, self._new_learner()
-        release = learner.users.table.unpin
-        users = UserStore(self._store, self._redo, genesis, partition, self._rules, self._threads, release)
+        users = UserStore(
+            self._store, self._redo, genesis, partition, self._rules, self._threads, learner.users.table.unpin,
+            learner.users.limit,
+        )  # fmt: skip
         users.catch_up(fence)
         share = Share(partition, learner, users, fence)
         self.shares[partition] = share
@@ -185,7 +187,7 @@ class Trainer:
             reach("between")
             in_flight = (flight.blocks for share in self.shares.values() for flight in share.flights)
             self._shards.write(list(self.shares), in_flight, wait=wait)
-            self._shards_at = time.monotonic() + _SHARDS_EVERY_S
+            self._shards_at = time.monotonic() + self._rules.shards_every_s
 
     def _undo(self, share: Share) -> None:
         """Take what a share has in flight out of the table again (rule 8)."""
@@ -292,7 +294,7 @@ class Trainer:
         batch, touched, before = learnt
         rare = taken.rare_of(messages)
         share.change_gate([event.gate_change for event in rare if event.HasField("gate_change")])
-        names, stats = self._new_names(batch), stats_of(taken, messages, batch)
+        names, stats = self._new_names(batch), stats_of(taken, messages, rows, batch, self._rules.scenarios)
         record = share.record(batch, touched, before, place, names, stats)
         record.upserts.extend(event.item_upsert for event in rare if event.HasField("item_upsert"))
         reach("learned")
@@ -303,6 +305,7 @@ class Trainer:
         reach("sent")
         share.newest_ms = stats.newest_ms
         observe_batch(taken.kinds(messages), batch)
+        observe_scenarios(stats)
         return True
 
     def _new_names(self, batch: Batch) -> dict[int, bytes]:

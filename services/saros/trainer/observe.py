@@ -6,22 +6,24 @@ longer are no longer told of: another process does, and sums over all of them mu
 
 import time
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from saros import telemetry as t
 from saros.core import scoring
+from saros.core.bounds import bins
 from saros.core.counts import NAMES
 from saros.core.events import KINDS
-from saros.core.gate import BINS, DECISIONS, GateState, bin_top
+from saros.core.gate import DECISIONS, GateState
 from saros.core.items import Items
 from saros.core.jit import F64, I64
 from saros.core.learner import Batch
 from saros.core.rows import ONE
+from saros.redo.record import scenario_counts
 from saros.trainer.share import Share
 from saros.wire.columns import GATE, REASONS, UPSERT
+from saros.wire.v1 import redo_pb2 as pb
 
 BANDS = ("below", "in_band", "above")
 _SAMPLE = 256  # item rows that are measured
@@ -92,6 +94,20 @@ def observe_batch(kinds: I64, batch: Batch) -> None:
     _observe_progressive(batch.progressive)
 
 
+def expect_scenarios(names: Iterable[str]) -> None:
+    """Let the series of all scenarios be there from the start."""
+    for name in names:
+        t.SCENARIO_ITEMS.labels(name)
+        t.SCENARIO_CLICKS.labels(name)
+
+
+def observe_scenarios(stats: pb.Stats) -> None:
+    """Count what a micro-batch showed and clicked in each scenario."""
+    for name, shown, clicked in scenario_counts(stats):
+        t.SCENARIO_ITEMS.labels(name).inc(shown)
+        t.SCENARIO_CLICKS.labels(name).inc(clicked)
+
+
 def _observe_progressive(sums: F64) -> None:
     for row in np.flatnonzero(sums[:, scoring.BLOCKS]).tolist():
         decision = DECISIONS[row]
@@ -147,13 +163,6 @@ class Tables:
             t.BOUND.remove(partition, bound)
         for band in BANDS:
             t.USERS.remove(partition, band)
-
-
-@cache
-def bins() -> tuple[I64, I64]:
-    """Return the lowest and the highest count of each bin of the gate's histogram."""
-    top = np.array([bin_top(place) for place in range(BINS)], np.int64)
-    return np.concatenate(([0], top[:-1] + 1)), top
 
 
 def users_by_band(state: GateState, window_days: int) -> dict[str, int]:

@@ -21,9 +21,11 @@ class LoopRules(NamedTuple):
     batch_events: int = 16_000  # of a micro-batch, at most
     batch_users: int = 4000  # ... and users, where it has more than one message: the store takes them as one
     record_bytes: int = 2 * 2**20  # about, as large as a record should be
+    shards_every_s: float = 1.0  # that item shards are written, dirty or not
     taken_back_bytes: int = 8 * 2**20  # of ledgers that one micro-batch may take back
     user_ttl_s: int = 0  # after which the store lets users go; 0: never
     accept_expired: bool = False
+    scenarios: tuple[str, ...] = ()  # that are counted
     stop_at_gap: bool = False
 
 

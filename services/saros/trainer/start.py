@@ -150,7 +150,7 @@ class Service:
         self._redo.follow(replica.fences)
         dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions)
         self._reader = Reader(plan.cluster, group_of(plan), instance=plan.instance, statistics_s=5)
-        intake = Intake(self._reader, Decoder(genesis.key(), plan.partitions), dead, names.events)
+        intake = Intake(self._reader, Decoder(genesis.key(), plan.partitions, plan.rules.scenarios), dead, names.events)
 
         self.trainer = Trainer(
             self._store,

@@ -5,6 +5,7 @@ partition is learned in between, so whoever was not in memory then is not touche
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -90,11 +91,13 @@ class Turn:
         self._next = None
 
 
-def stats_of(taken: Taken, messages: I64, batch: Batch) -> pb.Stats:
-    """Return what a batch did, in numbers."""
+def stats_of(taken: Taken, messages: I64, rows: I64, batch: Batch, scenarios: Sequence[str]) -> pb.Stats:
+    """Return what a batch did, in numbers; `scenarios` are the names that the decoder told apart."""
     reasons = np.bincount(taken.decoded.reason[taken.all_rows(messages)], minlength=len(REASONS)).astype(np.int64)
     reasons[GOOD] = 0
     times = taken.polled.log_ms[messages]
+    counts = taken.scenarios(rows, len(scenarios))
+    seen = np.flatnonzero(counts.any(axis=1))
     return pb.Stats(
         counts=batch.counts.tobytes(),
         dead=reasons.tobytes(),
@@ -102,4 +105,6 @@ def stats_of(taken: Taken, messages: I64, batch: Batch) -> pb.Stats:
         oldest_ms=int(times.min()),
         newest_ms=int(times.max()),
         messages=len(messages),
+        scenario=[scenarios[k] for k in seen.tolist()],
+        scenario_counts=counts[seen].tobytes(),
     )

@@ -33,8 +33,9 @@ from saros.wire.operations import HAS_WAITING
 from saros.wire.v1 import redo_pb2 as pb
 
 # What one write may hold, if it is more than one record: the store does nothing else meanwhile.
-_WRITE_USERS, _WRITE_BYTES = 12_000, 6 * 2**20
-_GATHER_S = 0.25  # that a record waits for others which are written with it: most touch the same users again
+_WRITE_USERS, _WRITE_BYTES = 12_000, 12 * 2**20
+_GATHER_S = 1.0  # that a record waits for others which are written with it: most touch the same users again
+_GATHER_SHARE = 8  # ... or until one in so many of the users that may be in memory has to stay there for it
 _FENCES = 64
 _NOBODY: I32 = np.zeros(0, np.int32)
 _Read = TypeVar("_Read")
@@ -46,11 +47,7 @@ class Accepted(NamedTuple):
     fence: Fence  # behind it
     record: pb.Record
     users: I32 = _NOBODY  # slots that stay in memory until then (rule 18)
-
-    @property
-    def bytes(self) -> int:
-        """About as many as it takes in memory and on the wire."""
-        return len(self.record.blocks.data) + len(self.record.users.data) + len(self.record.users.rows)
+    bytes: int = 0  # about as many as it takes in memory and on the wire
 
 
 class Threads(NamedTuple):
@@ -89,12 +86,13 @@ class UserStore:
 
     def __init__(
         self, store: Store, redo: RedoLog, genesis: Genesis, partition: int, rules: LoopRules, threads: Threads,
-        release: Callable[[I32], None],
+        release: Callable[[I32], None], users_max: int,
     ) -> None:  # fmt: skip
-        """Read and write with `threads`; `release` is told whose state the store has."""
+        """Read and write with `threads`; `release` is told whose state the store has; `users_max` may be in memory."""
         self._store, self._redo, self._genesis, self._partition = store, redo, genesis, partition
         self._ttl_s, self._accept_expired = rules.user_ttl_s, rules.accept_expired
         self._threads, self._release = threads, release
+        self._gather_users = min(_WRITE_USERS, users_max // _GATHER_SHARE)
         self._unflushed: deque[Accepted] = deque()
         self._writing: _Write | None = None
         self._due_s = 0.0  # when what waits is to be written
@@ -115,7 +113,9 @@ class UserStore:
 
     def append(self, fence: Fence, record: pb.Record, users: I32 = _NOBODY) -> None:
         """Take a record that counts, in log order, whoever wrote it (rule 15)."""
-        accepted = Accepted(fence, record, users)
+        # Once: whoever asks a message for its bytes gets a copy of them.
+        size = len(record.blocks.data) + len(record.users.data) + len(record.users.rows)
+        accepted = Accepted(fence, record, users, size)
         if fence.offset > self._at.offset:
             if not self._unflushed:
                 self._due_s = time.monotonic() + _GATHER_S
@@ -157,10 +157,18 @@ class UserStore:
                 if not wait and not self._writing.answer.done():
                     return
                 self._finish()
-            elif wait or self.pending_bytes >= _WRITE_BYTES or time.monotonic() >= self._due_s:
+            elif wait or self._is_due():
                 self._begin()
             else:
                 return
+
+    def _is_due(self) -> bool:
+        """True if what waits has waited long enough, or is enough for a write."""
+        return (
+            self.pending_bytes >= _WRITE_BYTES
+            or self.pending_users >= self._gather_users
+            or time.monotonic() >= self._due_s
+        )
 
     def _begin(self) -> None:
         """Begin to write what waits, as much as may be one."""
@@ -197,10 +205,10 @@ class UserStore:
 
     def _write(self, at: Fence, records: Sequence[Accepted]) -> bytes | None:
         """Write records as one; return None, or the fence found. It touches nothing of ours: threads do it."""
-        fence, last, _ = records[-1]
+        fence, last = records[-1].fence, records[-1].record
         head = fence.pack() + last.partition.SerializeToString()
         dim = self._genesis.rows.dim
-        todo = coalesced(b"".join([operations(record, dim) for _, record, _ in records]))
+        todo = coalesced(b"".join([operations(accepted.record, dim) for accepted in records]))
         with FLUSH_SECONDS.labels("users").time():
             return self._store.flush(self._partition, self._genesis.stored(at), head, todo, self._ttl_s)
 

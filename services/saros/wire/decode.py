@@ -3,11 +3,14 @@
 The messages of a `consume` stand end to end in a buffer. `decode` fills one row for each event, in order, with the
 reason why it is refused, or GOOD. A bad event of a batch is refused alone; where the batch itself is broken there is
 one row for the whole message. Strings become keyed hashes; where the text stands is kept, for names and dead letters.
+Of scenarios only the few that are told apart are known, by their number.
 
 Invariants: every length is checked before use, so no byte outside the buffer is read. What protobuf's own decoder makes
 of the same bytes is what is made of them here, or they are refused. Item upserts and gate changes are rare and rich: of
 these the kernel reads what all events have, and `saros.wire.rare` the rest.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -36,6 +39,7 @@ from saros.wire.columns import (
     TOO_MANY_EVENTS,
     UPSERT,
     Decoded,
+    Scenarios,
 )
 from saros.wire.event import (
     AT,
@@ -134,7 +138,23 @@ def _hash_of(buffer: U8, key: U64, fields: I64, place: int) -> np.uint64:
 
 
 @merged_kernel
-def _put_event(buffer: U8, key: U64, partition: int, partitions: int, row: int, out: Decoded) -> int:
+def _scenario_of(buffer: U8, fields: I64, names: Scenarios) -> int:
+    """Return which of the names an event's scenario is, from 1; 0: none of them. Its bytes lie in the buffer."""
+    length, first = _length(fields, SCENARIO), fields[TEXTS * (SCENARIO - EVENT_ID)]
+    if length > 0:
+        for which in range(names.start.shape[0] - 1):
+            begin = names.start[which]
+            if names.start[which + 1] - begin == length:
+                same = 0
+                while same < length and as_int(buffer[first + same]) == as_int(names.text[begin + same]):
+                    same += 1
+                if same == length:
+                    return which + 1
+    return 0
+
+
+@merged_kernel
+def _put_event(buffer: U8, key: U64, names: Scenarios, partition: int, partitions: int, row: int, out: Decoded) -> int:
     """Fill the columns of an event that was read; return why it is refused, or GOOD."""
     fields = out.fields
     fault = _fault(fields)
@@ -151,7 +171,7 @@ def _put_event(buffer: U8, key: U64, partition: int, partitions: int, row: int, 
     out.event_id[row] = 0
     if _length(fields, EVENT_ID) > 0:
         out.event_id[row] = max(as_int(_hash_of(buffer, key, fields, 0) & np.uint64(0xFFFFFFFF)), 1)
-    out.weight[row] = 1.0
+    out.weight[row], out.scenario[row] = 1.0, _scenario_of(buffer, fields, names)
     if kind == OF_IMPRESSION:
         out.kind[row] = IMPRESSION
     elif kind == OF_CLICK:
@@ -181,20 +201,21 @@ def _put_row(message: int, first: int, end: int, reason: int, out: Decoded) -> N
     out.message[row], out.first[row], out.end[row], out.reason[row] = message, first, end, reason
     if reason != GOOD:
         out.kind[row], out.user[row], out.time_ms[row], out.event_id[row], out.session[row] = 0, 0, 0, 0, 0
-        out.weight[row], out.bot[row], out.rare[row] = 0, 0, 0
+        out.weight[row], out.bot[row], out.rare[row], out.scenario[row] = 0, 0, 0, 0
     out.start[row + 1] = out.used[1]
     out.used[0] = row + 1
 
 
 @merged_kernel
 def _decode_event(
-    buffer: U8, key: U64, partition: int, partitions: int, message: int, first: int, end: int, out: Decoded
-) -> None:
+    buffer: U8, key: U64, names: Scenarios, partition: int, partitions: int, message: int, first: int, end: int,
+    out: Decoded,
+) -> None:  # fmt: skip
     """Decode one event into the next row."""
     at, row = read_event(buffer, first, end, out), out.used[0]
     reason = BAD_UTF8 if at == -BAD_UTF8 - 1 else BAD_PROTOBUF
     if at >= 0:
-        reason = _put_event(buffer, key, partition, partitions, row, out)
+        reason = _put_event(buffer, key, names, partition, partitions, row, out)
     _put_row(message, first, end, reason, out)
 
 
@@ -219,7 +240,9 @@ def _batch_size(buffer: U8, at: int, end: int) -> int:
 
 
 @kernel
-def _decode(buffer: U8, bounds: I64, key: U64, partition: I32, partitions: int, out: Decoded, begin: int) -> int:
+def _decode(
+    buffer: U8, bounds: I64, key: U64, names: Scenarios, partition: I32, partitions: int, out: Decoded, begin: int
+) -> int:
     """Decode messages [begin, n); return n, or the message before which a column ran out of room."""
     for message in range(begin, bounds.shape[0] - 1):
         at, end, home = bounds[message], bounds[message + 1], as_int(partition[message])
@@ -235,13 +258,13 @@ def _decode(buffer: U8, bounds: I64, key: U64, partition: I32, partitions: int, 
         if size == -2:
             _put_row(message, at, end, reason, out)
         elif size == -1:
-            _decode_event(buffer, key, home, partitions, message, at, end, out)
+            _decode_event(buffer, key, names, home, partitions, message, at, end, out)
         else:
             while at < end:
                 number, wire, at = tag(buffer, at, end)
                 if number == EVENTS and wire == LENGTH:
                     first, last = span(buffer, at, end)
-                    _decode_event(buffer, key, home, partitions, message, first, last, out)
+                    _decode_event(buffer, key, names, home, partitions, message, first, last, out)
                 at = skip(buffer, at, end, wire)
     return bounds.shape[0] - 1
 
@@ -249,9 +272,9 @@ def _decode(buffer: U8, bounds: I64, key: U64, partition: I32, partitions: int, 
 class Decoder:
     """Decodes buffer after buffer into columns that it keeps and makes longer where they are short."""
 
-    def __init__(self, key: U64, partitions: int = 0) -> None:
-        """`partitions` 0: nobody asks whether an event stands where it belongs."""
-        self._key, self.partitions = key, partitions
+    def __init__(self, key: U64, partitions: int = 0, scenarios: Sequence[str] = ()) -> None:
+        """`partitions` 0: nobody asks whether an event stands where it belongs. `scenarios` are told apart."""
+        self._key, self.partitions, self._names = key, partitions, Scenarios.of(scenarios)
         self._out, self._other = Decoded.empty(1024, 4096), Decoded.empty(1024, 4096)
         self._nothing = Decoded.empty(0, 0).filled()
 
@@ -274,7 +297,7 @@ class Decoder:
         self._out.start[0] = 0
         done = 0
         while True:
-            done = _decode(buffer, bounds, self._key, partition, self.partitions, self._out, done)
+            done = _decode(buffer, bounds, self._key, self._names, partition, self.partitions, self._out, done)
             if done == len(bounds) - 1:
                 return self._out.filled()
             bigger = Decoded.empty(2 * len(self._out.kind), 2 * len(self._out.item))

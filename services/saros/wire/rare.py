@@ -4,7 +4,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from saros.core.events import TIME_MAX_MS
-from saros.core.gate import GateRules, check_rules
+from saros.core.gate import SESSION, GateRules, check_rules
 from saros.core.jit import I32, U8
 from saros.core.timeline import WAIT_MAX_MS
 from saros.wire.columns import BAD_GATE_CHANGE, BAD_ITEM, BAD_PROTOBUF, GATE, GOOD, ID_MAX, MISROUTED, UPSERT, Decoded
@@ -83,10 +83,10 @@ def supersedes(change: GateChange, other: GateChange) -> bool:
 
 
 def is_gate_change(change: GateChange) -> bool:
-    """True if the gate can be run with it."""
+    """True if a trainer can run the gate with it; none runs the mode `session` yet."""
     try:
         check_rules(gate_rules(change))
     except ValueError:
         return False
     sane = change.wait_ms <= WAIT_MAX_MS and change.ledger_max_bytes in _LEDGER_BYTES
-    return sane and change.revision >= 1
+    return sane and change.revision >= 1 and change.mode != SESSION

@@ -43,24 +43,22 @@ class Admin:
         self._client: AdminClient = new_client(AdminClient, cluster.config())
         self._timeout_s = timeout_s
 
-    def _there(self) -> ClusterMetadata | None:
-        """Return what there is; None on the embedded broker, which describes nothing."""
+    def _there(self, name: str | None = None) -> ClusterMetadata:
+        """Return what there is."""
         try:
-            # All of them: a broker may make a topic because somebody asks for it by name.
-            there = self._client.list_topics(timeout=self._timeout_s)
+            # All of them, unless it is to be made: a broker may make a topic because somebody asks for it by name.
+            return self._client.list_topics(name, timeout=self._timeout_s)
         except KafkaException as error:
             raise BrokerError(f"the broker does not answer: {text_of(error.args[0])}") from error
-        return None if str(there.cluster_id).startswith("mockCluster") else there
 
     def find(self, name: str) -> Topic | None:
         """Return a topic, or None where there is none."""
         there = self._there()
-        if there is None:
-            # The embedded broker makes topics when they are first written to.
-            return Topic(name, "", EMBEDDED_PARTITIONS)
         found = there.topics.get(name)
         if found is None:
             return None
+        if _is_embedded(there):
+            return Topic(name, "", EMBEDDED_PARTITIONS)
         if found.error is not None:
             raise BrokerError(f"topic {name} cannot be looked at: {text_of(found.error)}")
         return Topic(name, self.id_of(name) or "", len(found.partitions))
@@ -76,7 +74,7 @@ class Admin:
     def copies(self, name: str) -> Copies | None:
         """Return how many brokers have what a topic holds; None where there is no topic, or nobody can tell."""
         there = self._there()
-        if there is None or name not in there.topics or not there.topics[name].partitions:
+        if _is_embedded(there) or name not in there.topics or not there.topics[name].partitions:
             return None
         replicas = min(len(partition.replicas) for partition in there.topics[name].partitions.values())
         asked = ConfigResource(ConfigResource.Type.TOPIC, name)
@@ -140,6 +138,9 @@ class Admin:
 
     def _create(self, topic: NewTopic) -> None:
         """Make a topic; that somebody else has made it meanwhile is as good."""
+        if _is_embedded(self._there()):
+            self._there(topic.topic)  # it knows no other way
+            return
         try:
             self._client.create_topics([topic], request_timeout=self._timeout_s)[topic.topic].result()
         except KafkaException as error:
@@ -156,3 +157,8 @@ class Admin:
             if time.monotonic() > until:
                 raise BrokerError(f"topic {name} was made and is not there after {self._timeout_s:g} s")
             time.sleep(_ROOM_S)
+
+
+def _is_embedded(there: ClusterMetadata) -> bool:
+    """True on the embedded broker, which describes nothing."""
+    return str(there.cluster_id).startswith("mockCluster")

@@ -8,6 +8,7 @@ error came with it.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -244,7 +245,7 @@ def _for_good(done: str) -> Iterator[None]:
 
 
 def _log_times(messages: Sequence[Any]) -> I64:
-    return np.array([time_ms for _, time_ms in map(Message.timestamp, messages)], np.int64)
+    return np.fromiter(map(itemgetter(1), map(Message.timestamp, messages)), np.int64, len(messages))
 
 
 # A topic that was just made, or a broker that was restarted.

@@ -5,9 +5,8 @@ that only this user can open, and no port; it writes a log of all changes (AOF) 
 everything. Invariants:
 
 - One server for a directory: it holds a lock on it for as long as it runs.
-- It does not outlive the process that started it, even where that is killed: a shell beside it waits for the end of a
-  pipe which that process holds, and then kills it. (Linux has a signal for this, but it is sent when the thread that
-  started the child ends, and macOS has none.) What was acknowledged is in the hands of the kernel by then.
+- It does not outlive the process that started it, even where that is killed (`saros.children`). What was acknowledged
+  is in the hands of the kernel by then.
 """
 
 import fcntl
@@ -30,15 +29,12 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError
 from redis.retry import Retry
 
+from saros import children
 from saros.errors import InputError, StoreError
 
 _READY_S = 0.01
 _LOCK_S = 1.0
-_CLOSE_S = 5.0
-_TAIL_LINES = 20
-
-# The shell becomes the server, but first leaves a child that waits for the end of standard input.
-_GUARDED = 'exec 3<&0; (read -r _ <&3; kill -9 $$) & exec "$@" 3<&- </dev/null'
+_CLOSE_S = 2.0  # what is killed then has lost nothing: what it acknowledged is written
 
 _OPTIONS = {
     "port": "0",
@@ -46,6 +42,10 @@ _OPTIONS = {
     "appendonly": "yes",
     "appendfsync": "everysec",
     "save": "",
+    # The log is written anew, by a second process, when it has doubled: not while it is small, and as it is, since rows
+    # and hashes do not get smaller.
+    "auto-aof-rewrite-min-size": "512mb",
+    "rdbcompression": "no",
     "maxmemory-policy": "noeviction",
 }
 
@@ -82,15 +82,8 @@ class EmbeddedStore:
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
         lock = self._lock()
         try:
-            with (self.data_dir / "store.log").open("wb") as log:
-                self._process = subprocess.Popen(
-                    ["/bin/sh", "-c", _GUARDED, "sh", self._program, *arguments],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(lock,),
-                    start_new_session=True,  # so that Ctrl-C ends us first, and that there is a group to kill
-                )
+            with self.log.open("wb") as log:
+                self._process = children.start([self._program, *arguments], log, keep=[lock])
         finally:
             os.close(lock)  # the server has it now
         self._await(self._process)
@@ -127,23 +120,24 @@ class EmbeddedStore:
                     raise StoreError(self._obituary(f"the embedded store did not start in {self._timeout_s:g} s"))
 
     def _obituary(self, what: str) -> str:
-        lines = (self.data_dir / "store.log").read_text(errors="replace").splitlines()
-        return "\n".join([f"{what}; its last words:", *lines[-_TAIL_LINES:]])
+        return children.last_words(what, self.log.read_text(errors="replace"))
 
     def _stop(self, number: signal.Signals) -> None:
         """Send the server a signal, and return when it has ended."""
         process, self._process = self._process, None
         if process is None:
             return
-        process.send_signal(number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_CLOSE_S)
-        # The guard, and the server if it did not listen.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        assert process.stdin is not None
-        process.stdin.close()
+        children.end(process, number, _CLOSE_S)
+
+    @property
+    def log(self) -> Path:
+        """What the server says."""
+        return self.data_dir / "store.log"
+
+    @property
+    def code(self) -> int | None:
+        """How the server ended, None while it runs."""
+        return self._process.poll() if self._process is not None else 0
 
     @property
     def pid(self) -> int:

@@ -111,13 +111,10 @@ class Store:
         """
         count, width = values.shape
         assert len(keys) == count, "a key for each row"
-        rows = np.empty((count, KEY_BYTES + width), np.uint8)
-        rows[:, :KEY_BYTES] = keys.astype("<u8", copy=False).view(np.uint8).reshape(count, KEY_BYTES)
-        rows[:, KEY_BYTES:] = values
         told = b"".join([part for key, name in names.items() for part in (_ITEM.pack(key, len(name)), name)])
         found: bytes | None = self._write_items(
             [self.keys.vector(shard), self.keys.items(shard), self.keys.names(shard)],
-            [expected, vector, int(whole), width, rows.tobytes(), told],
+            [expected, vector, int(whole), width, keys.astype("<u8", copy=False).tobytes(), values.tobytes(), told],
         )
         # A call that was cut off is sent again, and finds what it wrote.
         return None if found is None or found == vector else self._met(shard, found)

@@ -4,8 +4,6 @@ import signal
 import time
 from collections.abc import Iterator
 
-import numpy as np
-
 from saros.adapters.redis import Address, Store
 from saros.adapters.redis.client import Client
 from saros.adapters.redis.store import script_text
@@ -30,8 +28,8 @@ def shard_writer(store: Address, dim: int, *, quick: bool = False) -> Row:
     writer, bare, vectors = Store(store, model, 16), Client(store), [b"%032d" % k for k in range(1000)]
     script = bare.script(script_text("write_items"))
     names = [writer.keys.vector(1), writer.keys.items(1), writer.keys.names(1)]
-    rows = np.concatenate([keys.view(np.uint8).reshape(-1, 8), pack_items(items, slots)], axis=1).tobytes()
-    width = len(rows) // count - 8
+    rows = pack_items(items, slots).tobytes()
+    arguments = [0, len(rows) // count, keys.tobytes(), rows, b""]
     place = {"writer": 0, "bare": 0}
 
     def write(_: int) -> None:
@@ -41,7 +39,7 @@ def shard_writer(store: Address, dim: int, *, quick: bool = False) -> Row:
 
     def call(_: int) -> None:
         at, place["bare"] = place["bare"], place["bare"] + 1
-        script(names, [vectors[at - 1] if at else b"", vectors[at], 0, width, rows, b""])
+        script(names, [vectors[at - 1] if at else b"", vectors[at], *arguments])
 
     ours, least = race(2 if quick else _ROUNDS, [write, call])
     writer.wipe()

@@ -124,17 +124,21 @@ class Partition(_message.Message):
     def __init__(self, state: _Optional[bytes] = ..., gate: _Optional[_Union[_events_pb2.GateChange, _Mapping]] = ...) -> None: ...
 
 class Stats(_message.Message):
-    __slots__ = ("counts", "dead", "progressive", "oldest_ms", "newest_ms", "messages")
+    __slots__ = ("counts", "dead", "progressive", "oldest_ms", "newest_ms", "messages", "scenario", "scenario_counts")
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     DEAD_FIELD_NUMBER: _ClassVar[int]
     PROGRESSIVE_FIELD_NUMBER: _ClassVar[int]
     OLDEST_MS_FIELD_NUMBER: _ClassVar[int]
     NEWEST_MS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SCENARIO_FIELD_NUMBER: _ClassVar[int]
+    SCENARIO_COUNTS_FIELD_NUMBER: _ClassVar[int]
     counts: bytes
     dead: bytes
     progressive: bytes
     oldest_ms: int
     newest_ms: int
     messages: int
-    def __init__(self, counts: _Optional[bytes] = ..., dead: _Optional[bytes] = ..., progressive: _Optional[bytes] = ..., oldest_ms: _Optional[int] = ..., newest_ms: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+    scenario: _containers.RepeatedScalarFieldContainer[str]
+    scenario_counts: bytes
+    def __init__(self, counts: _Optional[bytes] = ..., dead: _Optional[bytes] = ..., progressive: _Optional[bytes] = ..., oldest_ms: _Optional[int] = ..., newest_ms: _Optional[int] = ..., messages: _Optional[int] = ..., scenario: _Optional[_Iterable[str]] = ..., scenario_counts: _Optional[bytes] = ...) -> None: ...

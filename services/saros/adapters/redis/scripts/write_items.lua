@@ -4,17 +4,19 @@
 -- replaces all that was there.
 --
 -- KEYS: vector, rows, names.
--- ARGV: 1 expected vector (none: there is none yet)   2 new vector   3 whole: 1 or 0   4 bytes of a row   5 rows, each
--- an item's key (8) and its row   6 names, each an item's key (8), u32 length, little-endian, and the name.
+-- ARGV: 1 expected vector (none: there is none yet)   2 new vector   3 whole: 1 or 0   4 bytes of a row   5 keys of
+-- items, 8 bytes each   6 their rows   7 names, each an item's key (8), u32 length, little-endian, and the name.
 -- Returns nothing where it was written, or the vector found, and then nothing was written.
 
 local CHUNK = 2000 -- arguments of one HSET; Lua cannot unpack more than some 8000
-local expected, vector, whole, width, rows, names = unpack(ARGV)
+local expected, vector, whole, width, keys, rows, names = unpack(ARGV)
 local sub = string.sub
 width = tonumber(width)
 
 if #vector == 0 then return redis.error_reply('ERR no vector') end
-if not width or width < 0 or #rows % (8 + width) ~= 0 then return redis.error_reply('ERR malformed rows') end
+if not width or width < 0 or #keys % 8 ~= 0 or #rows ~= #keys / 8 * width then
+  return redis.error_reply('ERR malformed rows')
+end
 
 local found = redis.call('GET', KEYS[1]) or ''
 if found ~= expected then return found end
@@ -48,7 +50,11 @@ local function put(key, field, value)
 end
 
 if whole == '1' then redis.call('UNLINK', KEYS[2], KEYS[3]) end
-for row = 1, #rows, 8 + width do put(KEYS[2], sub(rows, row, row + 7), sub(rows, row + 8, row + 7 + width)) end
+local row = 1
+for key = 1, #keys, 8 do
+  put(KEYS[2], sub(keys, key, key + 7), sub(rows, row, row + width - 1))
+  row = row + width
+end
 write(KEYS[2])
 at = 1
 while at <= #names do
