@@ -14,7 +14,7 @@ from saros.api.app import App
 from saros.api.gates import Gates
 from saros.api.guard import Guard
 from saros.api.limits import Limits
-from saros.api.plan import Answer, Wish
+from saros.api.plan import Answer, Call, Wish
 from saros.api.server import Server, listening, new_server
 from saros.api.service import Service
 from saros.api.views import ItemView
@@ -40,6 +40,8 @@ class Double:
         self.entered = threading.Semaphore(0)
         self.fails: Exception | None = None
         self.gate = Gates(partitions, GateRules())
+        self.samples = self.pulses = 0
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         pass
@@ -58,6 +60,17 @@ class Double:
         if self.fails is not None:
             raise self.fails
         return [self._answer(wish, ITEMS) for wish in wishes]
+
+    def serve(self, call: Call) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(call))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, call: Call) -> None:
+        try:
+            call.resolve(await self.recommend(call.wishes))
+        except Exception as error:
+            call.fail(error)
 
     async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
         self.asked.append(wish)
@@ -100,13 +113,23 @@ class Double:
         if self.fails is not None:
             raise self.fails
         reached = await self.reach(token, wait_ms)
-        return None if user_id == "nobody" else Person(2, 9, 8, "in_band", TIME_MS, 4, 7, 1, 5), reached
+        return None if user_id == "nobody" else Person(2, 9, 8, "in_band", TIME_MS, 4, 7, 1, 3, 6, 2), reached
 
     def gates(self) -> Gates:
         return self.gate
 
     def stats(self) -> dict[str, object]:
         return {"items": len(ITEMS)}
+
+    def sample(self) -> None:
+        self.samples += 1
+
+    async def pulse(self) -> dict[str, object]:
+        self.pulses += 1
+        return {"time": TIME_MS / 1000, "number": self.pulses, "ready": not self.reasons}
+
+    def history(self) -> dict[str, object]:
+        return {"step_s": 1.0, "points": []}
 
 
 class Served:
@@ -133,7 +156,7 @@ def served(
     failures: list[BaseException | None] = []
     listener = listening("127.0.0.1", 0)
     app = App(service, failures.append, guard, access)
-    server = new_server(app, header_max_bytes)
+    server = new_server(app, header_max_bytes, service.live.end)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", app, service, server)

@@ -58,11 +58,14 @@ class Api:
 
 @contextmanager
 def started(trained: Model, **more: str) -> Iterator[Api]:
-    """Run `saros api` on a free port."""
+    """Run `saros api`, on a free port unless one is given."""
     log = trained.scratch / f"api-{time.monotonic_ns()}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [SAROS, "api"], env=trained.environ(SAROS_API__PORT="0", **more), stdout=output, stderr=subprocess.STDOUT
+            [SAROS, "api"],
+            env=trained.environ(**{"SAROS_API__PORT": "0", **more}),
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
     with running([process]):
         api = Api(process, log)
@@ -125,6 +128,7 @@ def test_a_click_changes_the_list_a_moment_later(live: Model) -> None:
         assert api.client.get("/v1/stats").json()["items"] > 0
         live.sent += len(events) + len(own)
         stop(api)
+    live.await_learned()  # an API knows of it sooner than the store
     live.check()
 
 

@@ -294,7 +294,8 @@ def test_requests_are_counted_by_route_and_not_by_id(api: Served) -> None:
 def test_a_user_is_told_in_both_forms(api: Served) -> None:
     told = {
         "user_id": "a/b", "partition": 2, "blocks": 9, "blocks_in_window": 8, "band": "in_band",
-        "last_seen": "2023-11-14T22:13:20.250Z", "held": 1, "learned": 5, "left_out": 2, "shown": 4, "moved": 7,
+        "last_seen": "2023-11-14T22:13:20.250Z", "held": 1, "learned": 3, "taken_back": 6,
+        "taken_back_in_window": 2, "left_out": 2, "shown": 4, "moved": 7,
     }  # fmt: skip
     for path in ("/v1/users/a%2Fb", "/v1/users?user_id=a/b"):
         answer = api.client.get(path)

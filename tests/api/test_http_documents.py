@@ -54,7 +54,7 @@ def test_every_route_is_documented_with_words_and_an_example(document: dict[str,
         ("POST", "/v1/recommendations"), ("POST", "/v1/rank"), ("GET", "/v1/items/{item_id}/similar"),
         ("GET", "/v1/similar"), ("GET", "/v1/popular"), ("GET", "/v1/stats"), ("GET", "/livez"), ("GET", "/readyz"),
         ("GET", "/metrics"), ("POST", "/v1/items:batch"), ("GET", "/v1/gate"), ("PATCH", "/v1/gate"),
-        ("GET", "/v1/gate/simulate"),
+        ("GET", "/v1/gate/simulate"), ("GET", "/v1/live"),
         *((method, f"/v1/items{form}") for method in ("GET", "PUT", "PATCH", "DELETE") for form in ("", "/{item_id}")),
         *((method, f"/v1/users{form}") for method in ("GET", "DELETE") for form in ("", "/{user_id}")),
     }  # fmt: skip
@@ -69,7 +69,9 @@ def test_every_route_is_documented_with_words_and_an_example(document: dict[str,
             assert "example" in parameter, (path, parameter)
         if path.startswith("/v1/"):
             (good,) = (answer for status, answer in one["responses"].items() if status < "300")
-            assert "example" in good["content"]["application/json"], path
+            ((media, content),) = good["content"].items()
+            assert media == ("text/event-stream" if path == "/v1/live" else "application/json"), path
+            assert "example" in content, path
         if method in ("post", "put", "patch"):
             assert one["requestBody"]["required"], path
 
@@ -94,6 +96,7 @@ def test_every_route_names_its_errors(document: dict[str, Any]) -> None:
         ("get", "/v1/gate"): always | model | {"200"},
         ("patch", "/v1/gate"): writes | body | {"409"},
         ("get", "/v1/gate/simulate"): always | model | {"200"},
+        ("get", "/v1/live"): always | model | {"200"},
     }
     for form in ("", "/{item_id}"):
         expected["get", f"/v1/items{form}"] = always | model | {"200", "404"}

@@ -45,7 +45,8 @@ def api(broker: Broker) -> Iterator[Served]:
 
 def ask(api: Served, method: str, route: str, key: str | None) -> httpx.Response:
     headers = {} if key is None else {"x-api-key": key}
-    return api.client.request(method, re.sub(r"\{[^}]*\}", "item%2F1", route), headers=headers)
+    params = {"count": "1"} if route == "/v1/live" else {}  # or it would have no end
+    return api.client.request(method, re.sub(r"\{[^}]*\}", "item%2F1", route), params=params, headers=headers)
 
 
 # --- the table -----------------------------------------------------------------------------------------------------

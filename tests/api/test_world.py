@@ -11,7 +11,8 @@ from saros.adapters.redis import Address
 from saros.adapters.redo import Message
 from saros.api.answers import best, best_of
 from saros.api.people import NOBODY
-from saros.api.plan import ApiPlan, Wish
+from saros.api.plan import ApiPlan, Wish, pairs_of
+from saros.api.replies import items_of, to_json
 from saros.api.world import World, read_ahead
 from saros.core.events import CLICK, IMPRESSION, Events
 from saros.core.gate import GateRules
@@ -153,12 +154,16 @@ def test_many_wishes_are_answered_as_each_alone() -> None:
         Wish(session=(("item-1", True),)), Wish(), Wish("user-5", exclude=("item-9",)),
     ]  # fmt: skip
     places = [-1 if not wish.user_id else 12 if wish.user_id == "nobody" else int(wish.user_id[5:]) for wish in wishes]
-    found = best_of(world, wishes, party, places)
+    listed = best_of(world, wishes, party, places)
     alone = [
         best(world, wish, party.person(place) if place >= 0 else NOBODY)
         for wish, place in zip(wishes, places, strict=True)
     ]
+    found = [(pairs_of(items), source, notes) for items, source, notes in listed]
     assert found == alone
+    written = [(items, pairs) for (items, _, _), (pairs, _, _) in zip(listed, found, strict=True) if items is not pairs]
+    assert len(written) == 14
+    assert all(items == to_json(items_of(pairs)) for items, pairs in written), "the same JSON, to the byte"
     assert [source for _, source, _ in found[:6]] == ["model"] * 5 + ["popular"]
     assert found[-1][1] == "popular"
     for (items, _, _), slate in zip(found[:5], slates, strict=False):

@@ -108,6 +108,29 @@ def test_every_call(client: Client) -> None:
     assert client.stats()["items"] >= 4
 
 
+def test_watching_it_live(client: Client, url: str) -> None:
+    first, *pulses = client.live(count=2)
+    assert (first.name, set(first.data)) == ("history", {"step_s", "points"})
+    assert [(one.name, one.data["ready"]) for one in pulses] == [("pulse", True)] * 2
+    assert pulses[1].data["time"] - pulses[0].data["time"] > 0.5
+    for _ in client.live():
+        break  # who has seen enough hangs up
+    with pytest.raises(InvalidError, match="count"):
+        next(client.live(count=0))
+    with Client(url, key=KEYS["ingest"]) as stranger, pytest.raises(ForbiddenError):
+        next(stranger.live())
+    with Client(f"http://127.0.0.1:{free_ports(1)[0]}") as nobody, pytest.raises(NoAnswerError):
+        next(nobody.live())
+
+    async def watch() -> list[str]:
+        async with AsyncClient(url, key=KEYS["read"]) as watching:
+            with pytest.raises(InvalidError):
+                await anext(watching.live(count=3601))
+            return [event.name async for event in watching.live(count=1)]
+
+    assert asyncio.run(watch()) == ["history", "pulse"]
+
+
 def test_every_call_of_one_client_is_a_call_of_the_other() -> None:
     def calls(kind: type) -> dict[str, inspect.Signature]:
         found = {name: one for name, one in vars(kind).items() if not name.startswith("_") and callable(one)}
@@ -115,7 +138,9 @@ def test_every_call_of_one_client_is_a_call_of_the_other() -> None:
 
     assert calls(Client) == calls(AsyncClient)
     assert {"recommend", "recommend_many", "rank", "similar", "popular"} <= set(calls(Client))
-    assert all(name in vars(kind) for kind in (Client, AsyncClient) for name in ("send_events", "batcher", "close"))
+    assert all(
+        name in vars(kind) for kind in (Client, AsyncClient) for name in ("send_events", "batcher", "live", "close")
+    )
 
 
 def test_the_same_to_be_awaited(url: str) -> None:
@@ -292,12 +317,6 @@ def test_it_imports_nothing_of_the_service() -> None:
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert told == "[] ['saros', 'saros.errors']\n"
-
-
-def test_without_httpx_it_says_what_to_install() -> None:
-    script = "import sys; sys.modules['httpx'] = None; import saros.client"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "ImportError: saros.client needs httpx — pip install 'saros[client]'" in told.stderr
 
 
 def test_an_http_client_of_ones_own_stays_open(url: str) -> None:

@@ -7,9 +7,11 @@ wish ("session"); else what is popular. A user is "cold" until it has closed a b
 from collections.abc import Sequence
 
 import numpy as np
+import orjson
 
 from saros.api.people import NOBODY, Party, Person
 from saros.api.plan import Wish
+from saros.api.shelf import Shelf
 from saros.api.world import World
 from saros.core import topk
 from saros.core.catalogue import logit
@@ -18,11 +20,11 @@ from saros.core.jit import F32, I32
 from saros.core.masks import combine
 from saros.core.popular import popular as popular_items
 from saros.core.tiles import TILE_BITS
-from saros.core.topk_many import top_k_many
+from saros.core.topk_many import FoundMany, top_k_many
 
 Items = list[tuple[str, float]]
 Notes = list[dict[str, object]] | None  # what else there is to say of each item
-Best = tuple[Items, str, Notes]
+Best = tuple[Items | bytes, str, Notes]  # bytes: items that are JSON already
 _NONE: I32 = np.zeros(0, np.int32)
 
 
@@ -86,16 +88,29 @@ def best_of(world: World, wishes: Sequence[Wish], party: Party, places: Sequence
 
 def _best_alike(
     world: World, party: Party, rows: I32, k: int, category: str, exclude_seen: bool
-) -> list[Items | None]:  # fmt: skip
-    """Return the best k items for users by their own rows; None: by this row nobody can tell."""
+) -> list[bytes | None]:  # fmt: skip
+    """Return the best k items for users by their own rows, as JSON; None: by this row nobody can tell."""
     shelf = world.shelf
     allowed = combine(shelf.catalogue.arrays.known, shelf.category(category), shelf.withheld(), _NONE)
     exclude, starts = shelf.seen_by(party.users, rows) if exclude_seen else (_NONE, np.zeros(len(rows) + 1, np.int64))
-    found = top_k_many(shelf.catalogue, party.users.rows, rows, k, allowed, exclude, starts)
-    return [
-        list(zip(shelf.texts(slots[:size]), scores, strict=False)) if size >= 0 else None
-        for slots, scores, size in zip(found.slots.tolist(), found.scores.tolist(), found.sizes.tolist(), strict=True)
-    ]
+    return _listed(shelf, top_k_many(shelf.catalogue, party.users.rows, rows, k, allowed, exclude, starts))
+
+
+def _listed(shelf: Shelf, found: FoundMany) -> list[bytes | None]:
+    """Return what was found for users as `items_of` has it, in JSON: all scores are written at once, and ids seldom."""
+    if not found.scores.size:
+        return [b"[]" if size >= 0 else None for size in found.sizes.tolist()]
+    scores = orjson.dumps(found.scores.astype(np.float64), option=orjson.OPT_SERIALIZE_NUMPY)[2:-2].split(b"],[")
+    ranks = [b',"rank":%d},' % rank for rank in range(1, found.scores.shape[1] + 1)]
+    listed = list[bytes | None]()
+    for slots, written, size in zip(found.slots.tolist(), scores, found.sizes.tolist(), strict=True):
+        if size < 0:
+            listed.append(None)
+            continue
+        parts = [b""] * (3 * size)
+        parts[0::3], parts[1::3], parts[2::3] = shelf.begun(slots[:size]), written.split(b",")[:size], ranks[:size]
+        listed.append(b"[%b]" % b"".join(parts)[:-1])
+    return listed
 
 
 def named(world: World, found: topk.Found) -> Items:

@@ -18,10 +18,12 @@ from saros.api.gate_routes import gate_routers
 from saros.api.guard import Guard
 from saros.api.hot import HotRoutes
 from saros.api.item_routes import items_routers
+from saros.api.live_routes import live_router
 from saros.api.metrics import Requests
 from saros.api.problems import INTERNAL, ProblemError, answer_error, response_of, validation_problem
 from saros.api.routes import body_router, events_router, plain_router
 from saros.api.service import Service
+from saros.api.short import Connection, Head
 from saros.api.user_routes import users_router
 
 
@@ -35,6 +37,7 @@ class App(FastAPI):
         """`on_ready` is called when the model is first ready, or cannot be loaded and why. No guard asks nobody."""
         self._service, self._requests = service, Requests()
         self._guard, self._access = guard or Guard(), access or AccessLog()
+        self._door: Door | None = None  # until the framework has begun
 
         @asynccontextmanager
         async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -59,7 +62,7 @@ class App(FastAPI):
         self.state.limits = service.limits
         self._routers = (
             events_router(service), body_router(service), plain_router(service, self._requests),
-            *items_routers(service), users_router(service), *gate_routers(service),
+            *items_routers(service), users_router(service), *gate_routers(service), live_router(service),
         )  # fmt: skip
         for router in self._routers:
             self.include_router(router)
@@ -73,11 +76,16 @@ class App(FastAPI):
         else:
             await super().__call__(scope, receive, send)
 
+    def short(self, head: Head, connection: Connection) -> bool:
+        """Take a request the short way, from our own server; False: it is to go the long way."""
+        return self._door is not None and self._door.short(head, connection)
+
     def build_middleware_stack(self) -> ASGIApp:
         """Return the framework's stack with the door before it: the hot routes need nothing of the stack."""
         stack = Aliased(super().build_middleware_stack())
-        limit = self._service.limits.concurrency_max
-        return Door(stack, self._hot, self.needs, limit, self._requests, self._guard, self._access)
+        limits = self._service.limits
+        self._door = Door(stack, self._hot, self.needs, limits, self._requests, self._guard, self._access)
+        return self._door
 
     @property
     def needs(self) -> dict[tuple[str, str], int]:

@@ -35,6 +35,7 @@ def plan_of(settings: Settings) -> "ApiPlan":
         step=settings.step.rules(),
         session=settings.session.rules(),
         gate=settings.gate.rules(),
+        scenarios=settings.model.scenario_names(),
     )
 
 
@@ -96,19 +97,10 @@ def api() -> None:
     from saros.api.model import Model
     from saros.api.server import freeze, listening, new_server, serve
     from saros.api.service import Service
-    from saros.core.warm import warm
     from saros.telemetry import BUILD, log, log_to_stderr
-    from saros.wire.coalesce import warm as warm_operations
-    from saros.wire.decode import warm as warm_decoder
-    from saros.wire.split import warm as warm_split
 
     log_to_stderr()
     listener = listening(settings.api.host, settings.api.port)
-    for _ in warm():
-        pass
-    warm_decoder()
-    warm_operations()
-    warm_split()
     BUILD.info({"version": saros.__version__, "model": plan.model})
     sender = Sender(
         plan.cluster,
@@ -127,7 +119,7 @@ def api() -> None:
         server.should_exit = True
 
     serving = App(service, ready, guard, AccessLog(settings.api.access_log_share))
-    server = new_server(serving, settings.api.header_max_bytes)
+    server = new_server(serving, settings.api.header_max_bytes, service.live.end)
     reachable = "from this machine only" if alone else "from other machines, too"
     if guard.asks:
         log("everybody is asked for a key", keys=guard.keys, reachable=reachable)

@@ -155,9 +155,15 @@ class UserTold(BaseModel):
     learned: Annotated[
         int, Field(description="Blocks in the window that all have learned from, and can be taken back.")
     ]
+    taken_back: Annotated[
+        int, Field(description="Blocks that were taken back as it passed B, since it was first seen, or erased.")
+    ]
+    taken_back_in_window: Annotated[int, Field(description="Of them in the window.")]
     left_out: Annotated[
         int,
-        Field(description="Blocks in the window that teach nothing: taken back, beyond B, repeats, or no room."),
+        Field(
+            description="Blocks in the window that never taught: beyond B, repeats, no room, or held as it passed B."
+        ),
     ]
     shown: Annotated[int, Field(description="Items that were shown and wait for a click.")]
     moved: Annotated[int, Field(description="Times its own row has learned.")]

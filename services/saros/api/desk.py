@@ -1,9 +1,9 @@
 """The desk: wishes that come while others are looked up are answered together, in one pass.
 
 A pass has one read of the store for all its users, and one call of each kernel for many of them: what Python spends on
-a call is shared, and is more than most answers take to compute. At most two passes are under way: one is looked up
-while another is answered, and whoever comes meanwhile is in the next one. However many they are, nobody has the loop
-for longer than a slice.
+a call is shared, and is more than most answers take to compute. Whoever comes while a pass is under way is in the next
+one; where many are waiting it begins at once, so that one is looked up while another is answered. However many they
+are, nobody has the loop for longer than a slice.
 """
 
 import asyncio
@@ -18,13 +18,14 @@ from saros.api import answers, extras
 from saros.api.lookups import Lookups
 from saros.api.observe import API_ANSWERS, API_FALLBACKS, API_SLICE_SECONDS
 from saros.api.people import NOBODY, STATES, Party
-from saros.api.plan import Answer, Wish
+from saros.api.plan import Answer, Call, Wish
 from saros.api.world import World
 from saros.core.glance import COLD
 
 SLICE_S = 0.0005  # pieces of work are shorter than this: a slice stays below a millisecond
 _SLICE_ROWS = 320_000  # of the catalogue, that are looked at in such a piece
 _PASSES = 2
+_CALLS = 32  # so many are worth a second pass
 _WISHES = 64  # with so many a pass is full
 _ANSWERS = {source: API_ANSWERS.labels(source) for source in ("model", "session", "popular")}
 _NOTHING = Answer([], "popular", STATES[COLD], 0, True, None)
@@ -44,16 +45,23 @@ class Followed(Protocol):
         """True if the items may be older than the log."""
 
 
-class Call(NamedTuple):
-    """Wishes of one caller."""
+class _Awaited(NamedTuple):
+    """A call that somebody awaits."""
 
     wishes: Sequence[Wish]
-    answers: "asyncio.Future[list[Answer]]"
+    answers: "asyncio.Future[Sequence[Answer]]"
 
-    def resolve(self, found: list[Answer]) -> None:
+    def resolve(self, found: Sequence[Answer]) -> None:
         """Hand over the answers, if they are still waited for."""
         if not self.answers.done():
             self.answers.set_result(found)
+
+    def fail(self, error: BaseException) -> None:
+        """Raise where they are waited for."""
+        if not isinstance(error, Exception):
+            self.answers.cancel()
+        elif not self.answers.done():
+            self.answers.set_exception(error)
 
 
 class Desk:
@@ -65,15 +73,18 @@ class Desk:
         self._passes: set[asyncio.Task[None]] = set()
         self._called = False
 
-    def answer(self, wishes: Sequence[Wish]) -> "asyncio.Future[list[Answer]]":
+    def answer(self, wishes: Sequence[Wish]) -> "asyncio.Future[Sequence[Answer]]":
         """Return what the answers to wishes, one at least, will be in."""
-        loop = asyncio.get_running_loop()
-        answers: asyncio.Future[list[Answer]] = loop.create_future()
-        self._calls.append(Call(wishes, answers))
-        if not self._called and len(self._passes) < _PASSES:
-            self._called = True
-            loop.call_soon(self._begin)  # what else comes in this turn of the loop goes along
+        answers: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
+        self.take(_Awaited(wishes, answers))
         return answers
+
+    def take(self, call: Call) -> None:
+        """Answer a call in a pass to come."""
+        self._calls.append(call)
+        if not self._called and self._is_due():
+            self._called = True
+            asyncio.get_running_loop().call_soon(self._begin)  # what else comes in this turn of the loop goes along
 
     async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
         """Return candidates in order: see `saros.api.answers.ranked`."""
@@ -94,48 +105,55 @@ class Desk:
 
     # --- a pass ------------------------------------------------------------------------------------------------------
 
+    def _is_due(self) -> bool:
+        """True if a pass is to begin."""
+        if not self._passes:
+            return bool(self._calls)
+        return len(self._calls) >= _CALLS and len(self._passes) < _PASSES
+
     def _begin(self) -> None:
         self._called = False
-        while self._calls and len(self._passes) < _PASSES:
-            calls, count = list[Call](), 0
+        while self._is_due():
+            calls, count = deque[Call](), 0
             while self._calls and count < _WISHES:
                 calls.append(self._calls.popleft())
                 count += len(calls[-1].wishes)
             self._passes.add(asyncio.get_running_loop().create_task(self._pass(calls)))
 
-    async def _pass(self, calls: list[Call]) -> None:
+    async def _pass(self, calls: deque[Call]) -> None:
         try:
             await self._serve(calls)
-        except Exception as error:
-            for call in calls:
-                if not call.answers.done():
-                    call.answers.set_exception(error)
+        except BaseException as error:
+            for call in calls:  # those that are left
+                call.fail(error)
+            if not isinstance(error, Exception):
+                raise
         finally:
             self._passes.discard(asyncio.current_task())
-            for call in calls:
-                call.answers.cancel()  # does nothing, unless we were cancelled ourselves
             self._begin()
 
-    async def _serve(self, calls: Sequence[Call]) -> None:
-        """Answer calls, so many wishes at a time as a slice of the loop has room for."""
+    async def _serve(self, calls: deque[Call]) -> None:
+        """Answer calls, which leave the queue, so many wishes at a time as a slice of the loop has room for."""
         wishes, world = [wish for call in calls for wish in call.wishes], self._model.world
         if world is None:
             API_FALLBACKS.labels("not_ready").inc(len(wishes))
-            for call in calls:
+            while calls:
+                call = calls.popleft()
                 call.resolve([_NOTHING] * len(call.wishes))
             return
         party, places = await self._party(world, wishes)
         size, begun_s = max(1, _SLICE_ROWS // max(1, world.replica.items.table.size)), time.perf_counter()
-        waiting, done = deque(calls), list[Answer]()
+        done = list[Answer]()
         for first in range(0, len(wishes), size):
-            if time.perf_counter() - begun_s > SLICE_S:
-                begun_s = await give_way(begun_s)
             some, where = wishes[first : first + size], places[first : first + size]
             done += self._answer(world, some, party, where, _found(world, some, party, where))
-            while waiting and len(done) >= len(waiting[0].wishes):
-                call = waiting.popleft()
-                call.resolve(done[: len(call.wishes)])
-                del done[: len(call.wishes)]
+            told = 0
+            while calls and len(done) - told >= (count := len(calls[0].wishes)):
+                if time.perf_counter() - begun_s > SLICE_S:
+                    begun_s = await give_way(begun_s)
+                calls.popleft().resolve(done[told : told + count])
+                told += count
+            del done[:told]
 
     async def _party(self, world: World, wishes: Sequence[Wish]) -> tuple[Party, list[int]]:
         """Return who asks, and where in that party the user of each wish stands; -1: it has none."""

@@ -1,53 +1,74 @@
 """The door: every request comes in here, before the framework and inside its app.
 
 It finds the route on the raw path, sends away what is too much and who may not, serves the hot routes, leaves the rest
-to the framework, counts, and turns whatever went wrong into a problem. Every answer bears the id of its request.
+to the framework, counts, and turns whatever went wrong into a problem. Every answer bears the id of its request. Hot
+requests with which nothing is wrong may come the short way (`saros.api.short`).
 """
 
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from saros.api.access import AccessLog, request_id_of, trace_of
+from saros.api.access import AccessLog, Headers, request_id_of, trace_of
 from saros.api.guard import Guard
-from saros.api.hot import Endpoint, HotRoute
-from saros.api.metrics import BUSY, SHED, Requests
+from saros.api.hot import HotRoute
+from saros.api.limits import Limits
+from saros.api.metrics import BUSY, SHED, STREAMS, Requests
 from saros.api.problems import INTERNAL, MEDIA_TYPE, NOT_ALLOWED, NOT_FOUND, OVERLOADED, ProblemError
+from saros.api.short import Connection, Head
 
 _LOG = logging.getLogger("saros.api")
 _NOWHERE = "other"  # the route of all paths that are none: whoever looks for holes must not make metrics
 # Answered however much is in work: whoever watches over the process must see it then, too.
 _ALWAYS = frozenset(("/livez", "/readyz", "/metrics"))
+# Answers that stay open: however many they are, they keep nobody from being served, and have a limit of their own.
+_STREAMS = frozenset(("/v1/live",))
 # An answer is a user's own, and old when the next click comes.
 _NO_STORE = (b"cache-control", b"no-store")
 _REQUEST_ID = b"x-request-id"
 JSON_HEADERS = ((b"content-type", b"application/json"), _NO_STORE)
-# What our server offers beside `send` (`saros.api.server`): bytes go out as an answer in JSON, unless it says False.
-WHOLE = "saros.whole"
-_NO_EXTENSIONS: dict[str, Any] = {}
+
+
+class _Turn:
+    """A request on the short way (`saros.api.short.Turn`)."""
+
+    __slots__ = ("_door", "connection", "headers", "key", "route", "start_s")
+
+    def __init__(self, door: "Door", connection: Connection, route: str, headers: Headers, key: str) -> None:
+        self._door, self.connection, self.route, self.headers, self.key = door, connection, route, headers, key
+        self.start_s = time.perf_counter()
+
+    def tell(self, body: bytes) -> None:
+        """Answer it."""
+        self._door.told(self, body)
+
+    def give_up(self) -> None:
+        """Let it go the long way."""
+        self._door.given_up(self)
 
 
 class Door:
     """An ASGI app around the framework's."""
 
     def __init__(
-        self, app: ASGIApp, hot: Sequence[HotRoute], needs: Mapping[tuple[str, str], int], concurrency_max: int,
+        self, app: ASGIApp, hot: Sequence[HotRoute], needs: Mapping[tuple[str, str], int], limits: Limits,
         requests: Requests, guard: Guard, access: AccessLog,
     ) -> None:  # fmt: skip
         """`needs`: what every route asks for, by method and path."""
-        self._app, self._concurrency_max, self._requests = app, concurrency_max, requests
+        self._app, self._requests = app, requests
+        self._concurrency_max, self._streams_max = limits.concurrency_max, limits.streams_max
         self._guard, self._access = guard, access
-        self._busy = 0
-        self._exact: dict[bytes, tuple[str, Endpoint | None]] = {path.encode(): (path, None) for _, path in needs}
-        self._exact |= {route.head: (route.template, route.endpoint) for route in hot if not route.spans}
+        self._busy = self._streams = 0
+        self._exact: dict[bytes, tuple[str, HotRoute | None]] = {path.encode(): (path, None) for _, path in needs}
+        self._exact |= {route.head: (route.template, route) for route in hot if not route.spans}
         self._needs: dict[str, dict[str, int]] = {}
         for (method, path), need in sorted(needs.items()):
             self._needs.setdefault(path, {})[method] = need
         self._spans = [route for route in hot if route.spans]
         BUSY.set_function(lambda: self._busy)
+        STREAMS.set_function(lambda: self._streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -56,19 +77,18 @@ class Door:
             return
         start = time.perf_counter()
         method: str = scope["method"]
-        route, endpoint, raw = self._find(scope["raw_path"])
+        route, hot, raw = self._find(scope["raw_path"])
+        endpoint = hot.endpoint if hot is not None else None
         headers = dict(scope["headers"])
         request_id, key = request_id_of(headers), ""
-        status = 500
-        self._busy += 1
+        status, stays = 500, route in _STREAMS
+        self._busy, self._streams = self._busy + (not stays), self._streams + stays
         try:
             key = self._guard.admit(self._check(route, method), headers.get(b"x-api-key"))
             if endpoint is not None and method == "GET":
                 body = await endpoint(raw, scope["query_string"])
                 status = 200
-                whole = scope.get("extensions", _NO_EXTENSIONS).get(WHOLE)
-                if whole is None or not whole(body, request_id):
-                    await _send(send, status, body, [*JSON_HEADERS, (_REQUEST_ID, request_id)])
+                await _send(send, status, body, [*JSON_HEADERS, (_REQUEST_ID, request_id)])
             else:
                 status = await self._pass_on(scope, receive, send, route, request_id)
         except ProblemError as error:
@@ -78,27 +98,67 @@ class Door:
             _note_defect(scope, route, request_id)
             await _send_problem(send, ProblemError(INTERNAL, "the log of the service says more"), request_id)
         finally:
-            self._busy -= 1
-            seconds = time.perf_counter() - start
-            self._requests.note(route, method, status, seconds)
-            if self._access.wants(status):
-                peer = (scope.get("client") or ("",))[0]
-                self._access.write(headers, request_id, method, route, status, seconds, key, peer)
+            self._busy, self._streams = self._busy - (not stays), self._streams - stays
+            self._note(route, method, status, start, headers, request_id, key, scope.get("client"))
 
-    def _find(self, path: bytes) -> tuple[str, Endpoint | None, bytes]:
-        """Return the route's template, its endpoint if it is a hot one, and the id in the path."""
+    def _note(
+        self, route: str, method: str, status: int, start_s: float, headers: Headers, request_id: bytes, key: str,
+        client: tuple[str, int] | None,
+    ) -> None:  # fmt: skip
+        """Count a request that was answered, and log it if it is to be."""
+        seconds = time.perf_counter() - start_s
+        self._requests.note(route, method, status, seconds)
+        if self._access.wants(status):
+            peer = client[0] if client else ""
+            self._access.write(headers, request_id, method, route, status, seconds, key, peer)
+
+    def short(self, head: Head, connection: Connection) -> bool:
+        """Take a request the short way, if it may go there, and if nothing is wrong with it."""
+        path, _, query = head.target.partition(b"?")
+        route, hot, raw = self._find(path)
+        if hot is None or hot.begin is None or self._busy >= self._concurrency_max:
+            return False
+        key = self._guard.name_of(self._needs[route]["GET"], head.headers.get(b"x-api-key"))
+        if key is None:
+            return False
+        self._busy += 1
+        try:
+            hot.begin(raw, query, _Turn(self, connection, route, head.headers, key))
+        except Exception:
+            self._busy -= 1
+            return False  # the long way finds the same, and tells it
+        return True
+
+    def told(self, turn: "_Turn", body: bytes) -> None:
+        """Answer a request that came the short way."""
+        self._busy -= 1
+        request_id = request_id_of(turn.headers)
+        turn.connection.answer(body, request_id)
+        self._note(turn.route, "GET", 200, turn.start_s, turn.headers, request_id, turn.key, turn.connection.client)
+
+    def given_up(self, turn: "_Turn") -> None:
+        """Let a request that came the short way go the long one."""
+        self._busy -= 1
+        turn.connection.go_long()
+
+    def _find(self, path: bytes) -> tuple[str, HotRoute | None, bytes]:
+        """Return the route's template, the route if it is a hot one, and the id in the path."""
         for route in self._spans:
             if path.startswith(route.head) and path.endswith(route.tail):
                 raw = path[len(route.head) : len(path) - len(route.tail)]
                 # A bare "/" belongs to a longer path, and nothing between is no id.
                 if raw and b"/" not in raw:
-                    return route.template, route.endpoint, raw
-        template, endpoint = self._exact.get(path, (_NOWHERE, None))
-        return template, endpoint, b""
+                    return route.template, route, raw
+        template, hot = self._exact.get(path, (_NOWHERE, None))
+        return template, hot, b""
 
     def _check(self, route: str, method: str) -> int:
         """Return what a route asks for; raise if there is none, or no room for another request."""
-        if self._busy > self._concurrency_max and route not in _ALWAYS:
+        if route in _STREAMS:
+            if self._streams > self._streams_max:
+                SHED.inc()
+                raise ProblemError(OVERLOADED, f"{self._streams_max} streams are open")
+        elif self._busy > self._concurrency_max and route not in _ALWAYS:
             SHED.inc()
             raise ProblemError(OVERLOADED, f"{self._concurrency_max} requests are in work")
         if route == _NOWHERE:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from saros.adapters.kafka import Admin, LostPlaceError, Topic
@@ -24,8 +25,8 @@ from saros.api.people import told_by
 from saros.api.plan import ApiPlan
 from saros.api.world import Read, World, read_ahead
 from saros.core.items import Items
-from saros.core.warm import warm
 from saros.errors import BrokerError, RefusedError, SarosError
+from saros.kernels import STAGES, is_whole, warm
 from saros.redo.fence import FENCE_BYTES
 from saros.redo.genesis import Genesis, read_genesis, shards_of
 from saros.redo.replica import Replica
@@ -40,6 +41,11 @@ _POLL_S, _POLL_MESSAGES = 0.2, 16
 _GATHER_MS, _LINGER_S = 15, 0.002
 _ROOM = 4  # polls that the loop may be behind
 _PROGRESS_S = 2.0
+_COMPILING_S = 1.0  # longer we do not wait for a kernel, and leave it to the end of the process
+
+
+class _StoppedError(Exception):
+    """We are to stop, and nobody needs the kernels any more."""
 
 
 class Listener(Protocol):
@@ -63,10 +69,10 @@ class Feed:
 
     def __init__(self, plan: ApiPlan, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
         self._plan, self._listener, self._loop = plan, listener, loop
-        self._stop, self._again = threading.Event(), threading.Event()
+        self._stop, self._again, self._is_warm = threading.Event(), threading.Event(), threading.Event()
         self._room = threading.Semaphore(_ROOM)
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
-        self._seldom = Seldom()
+        self._seldom, self._were_whole = Seldom(), is_whole()
 
     def start(self) -> None:
         """Begin."""
@@ -83,7 +89,7 @@ class Feed:
     def stop(self) -> None:
         """End, and return when it has."""
         self._stop.set()
-        self._thread.join()
+        self._thread.join(None if self._is_warm.is_set() else _COMPILING_S)
 
     def _tell(self, call: Callable[..., None], *arguments: object) -> None:
         if not self._stop.is_set():
@@ -91,9 +97,10 @@ class Feed:
 
     def _run(self) -> None:
         pause_s = _AGAIN_S
-        self._tell(self._listener.loading, "kernels are loaded")
-        for _ in warm():  # else the first query of each kind would wait for it
-            pass
+        # In here and not before the server listens: where they are compiled, somebody may look who sees that they are.
+        with suppress(_StoppedError):
+            warm(self._warming)
+        self._is_warm.set()
         while not self._stop.is_set():
             begun_s = time.monotonic()
             try:
@@ -108,6 +115,13 @@ class Feed:
             lasted = time.monotonic() - begun_s > pause_s
             pause_s = _AGAIN_S if lasted or why == NO_GENESIS else min(2 * pause_s, _AGAIN_MOST_S)
             self._stop.wait(0.0 if lasted and not why else pause_s)
+
+    def _warming(self, done: int, what: str) -> None:
+        """Tell which kernels are loaded, or compiled; no query may come before and wait for them."""
+        if self._stop.is_set():
+            raise _StoppedError
+        how = "loaded" if self._were_whole else "compiled, once"
+        self._tell(self._listener.loading, f"kernels are {how}: {done} of {STAGES}, {what}")
 
     def _follow_once(self) -> str:
         """Boot and follow the log until it is another one; return why it could not be, empty: boot again at once."""

@@ -4,13 +4,15 @@ A change of the gate is an event in every partition, so for a while, or where so
 different ones. The highest revision is the one that is meant.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any
 
-from saros.core.bounds import Dropped, dropped
+import numpy as np
+
+from saros.core.bounds import Dropped, bins, dropped
 from saros.core.codec import bounds_of, unpack_partition
-from saros.core.gate import ESTIMATED, MODES, SESSION, GateRules, check_rules, gate_state
+from saros.core.gate import BINS, ESTIMATED, MODES, SESSION, GateRules, check_rules, gate_state
 from saros.core.timeline import day_of, new_timeline
 from saros.wire.rare import gate_rules, supersedes
 from saros.wire.v1 import redo_pb2 as pb
@@ -18,6 +20,27 @@ from saros.wire.v1.events_pb2 import GateChange
 
 ESTIMATES = r"mean|p[1-9][0-9]?(?:\.[0-9]{1,2})?"  # of B, in place of a number
 _MODES = {number: name for name, number in MODES.items()}
+
+
+class Crowd:
+    """Users whose last block lies in the gate's window, of as many partitions as were added: by blocks, by band."""
+
+    def __init__(self) -> None:
+        self.users = np.zeros(BINS, np.int64)
+        self.below = self.in_band = self.above = 0
+
+    def told(self) -> dict[str, object]:
+        """Return them as callers see them: the bins that have users, and the bands."""
+        lows, tops = bins()
+        there = np.flatnonzero(self.users)
+        histogram = [
+            {"blocks": low, "to": top, "users": users}
+            for low, top, users in zip(
+                lows[there].tolist(), tops[there].tolist(), self.users[there].tolist(), strict=True
+            )
+        ]
+        bands = {"below": self.below, "in_band": self.in_band, "above": self.above}
+        return {"histogram": histogram, "bands": bands}
 
 
 class Gates:
@@ -66,6 +89,33 @@ class Gates:
             "settings": settings_of(self.rules_of(highest)),
             "partitions": rows,
         }
+
+    def pictured(self) -> dict[str, object]:
+        """Return what is in force, as those see it who watch: the bounds are the widest of all partitions."""
+        highest = self.highest
+        rules, bounds = self.rules_of(highest), [self._bounds(partition) for partition in range(len(self._states))]
+        return {
+            "mode": _MODES[rules.mode],
+            "blocks_min": min(low for low, _ in bounds),
+            "blocks_max": max(high for _, high in bounds),
+            "window_days": rules.window_days,
+            "revision": highest.revision,
+        }
+
+    def crowds(self, crowd: Crowd) -> Iterator[None]:
+        """Add the users of all partitions, one partition at a time."""
+        for data, change in zip(list(self._states), list(self._changes), strict=True):
+            if data:
+                rules, timeline = self.rules_of(change), new_timeline(1)
+                state = gate_state(rules)
+                unpack_partition(data, timeline, state)
+                (low, high), today, (lows, tops) = state.bounds.tolist(), day_of(timeline.at[0]), bins()
+                users = state.users[(state.day > today - rules.window_days) & (state.day <= today)].sum(axis=0)
+                below, above = int(users[tops < low].sum()), int(users[lows > high].sum())
+                crowd.users += users
+                crowd.below, crowd.above = crowd.below + below, crowd.above + above
+                crowd.in_band += int(users.sum()) - below - above
+            yield
 
     def simulate(self, blocks_min: int, blocks_max: int) -> Dropped:
         """Return what other bounds would drop, of all partitions."""

@@ -70,6 +70,13 @@ class Guard:
             raise ProblemError(NOT_YOURS, f"this needs a key with the scope {name_of(need)}")
         return key.name
 
+    def name_of(self, need: int, presented: bytes | None) -> str | None:
+        """Return the name of whoever asks, as `admit` does; None: it would not, and this is not counted."""
+        if need == OPEN or not self.asks:
+            return ""
+        key = self._ring.find(presented) if presented is not None else None
+        return key.name if key is not None and key.may & need else None
+
     def start(self) -> None:
         """Begin to look after the file."""
         if self._file is not None:

@@ -5,23 +5,26 @@ only when that is lost. They are documented from the tables they are read with (
 """
 
 import time
-from collections.abc import Awaitable, Callable
-from functools import lru_cache, partial
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from saros.api.aliases import ALIASES
 from saros.api.limits import WAIT_MS
-from saros.api.plan import Wish
+from saros.api.plan import Answer, Wish
 from saros.api.problems import UNKNOWN_ITEM, ProblemError, bad_token
 from saros.api.queries import EXTRAS, decoded, extras_of, read_query, tables_of, text_of
 from saros.api.replies import answer_object, items_of, to_json
 from saros.api.service import Service
+from saros.api.short import Turn
 from saros.wire.columns import ID_MAX
 
 _QUERIES, _QUERY_BYTES = 1024, 64  # that are remembered, and how long one may be
 
 # Of the id in the path as it stands there, and the query.
 Endpoint = Callable[[bytes, bytes], Awaitable[bytes]]
+# The same on the short way: it is told when there is an answer. It raises where there is none to be had this way.
+Begin = Callable[[bytes, bytes, Turn], None]
 
 
 class HotRoute(NamedTuple):
@@ -34,11 +37,43 @@ class HotRoute(NamedTuple):
     head: bytes
     tail: bytes
     endpoint: Endpoint | None
+    begin: Begin | None = None
 
     @property
     def spans(self) -> bool:
         """True if there is an id in the path."""
         return bool(self.tail) or self.endpoint is None
+
+
+class _Asked(NamedTuple):
+    """What a query asks for, of whichever user: the fields of a wish behind its user, and what is handed back."""
+
+    wish: tuple[Any, ...]
+    scenario: str
+    extras: dict[str, Any] | None  # what it says, where it asks for more than the best items
+    token: str
+
+
+class _Waiting:
+    """A wish of a request on the short way."""
+
+    __slots__ = ("_scenario", "_turn", "wishes")
+
+    def __init__(self, wish: Wish, scenario: str, turn: Turn) -> None:
+        self.wishes, self._scenario, self._turn = (wish,), scenario, turn
+
+    def resolve(self, found: Sequence[Answer]) -> None:
+        """Answer the request."""
+        try:
+            body = to_json(answer_object(found[0], self._scenario, time.perf_counter() - self._turn.start_s))
+        except Exception as error:
+            self.fail(error)
+        else:
+            self._turn.tell(body)
+
+    def fail(self, error: BaseException) -> None:
+        """Let it go the long way, which finds out by itself, and tells."""
+        self._turn.give_up()
 
 
 class HotRoutes:
@@ -47,11 +82,12 @@ class HotRoutes:
     def __init__(self, service: Service) -> None:
         self._service, self._tables = service, tables_of(service.limits)
         # Most callers ask in the same words again and again: what those say is read once.
-        self._asked = lru_cache(_QUERIES)(partial(read_query, self._tables.recommend))
+        self._asked = lru_cache(_QUERIES)(self._read)
         self._wait_ms = min(WAIT_MS, service.limits.wait_ms_max)
         self._k = self._tables.popular["k"].default
+        users = "/v1/users/{user_id}/recommendations"
         self.all = (
-            HotRoute("/v1/users/{user_id}/recommendations", b"/v1/users/", b"/recommendations", self.recommend),
+            HotRoute(users, b"/v1/users/", b"/recommendations", self.recommend, self.begin),
             HotRoute("/v1/items/{item_id}/similar", b"/v1/items/", b"/similar", self.similar),
             HotRoute("/v1/recommendations", b"/v1/recommendations", b"", self.recommend),
             HotRoute("/v1/similar", b"/v1/similar", b"", self.similar),
@@ -59,36 +95,48 @@ class HotRoutes:
             *(HotRoute(alias.template, alias.head, b"", None) for alias in ALIASES),
         )
 
+    def _read(self, query: bytes) -> _Asked:
+        return self._asks_for(read_query(self._tables.recommend, query))
+
+    def _asks_for(self, given: dict[str, Any]) -> _Asked:
+        """Return what the values of a query ask for."""
+        token, k = given.get("min_token", ""), given.get("k", self._k)
+        wait_ms = given.get("wait_ms", self._wait_ms if token else 0)
+        exclude, exclude_seen = tuple(given.get("exclude", ())), given.get("exclude_seen", True)
+        wish = ((), k, exclude, exclude_seen, given.get("category", ""), token, wait_ms)
+        return _Asked(wish, given.get("scenario", ""), None if EXTRAS.isdisjoint(given) else given, token)
+
+    def _of_user(self, raw: bytes, query: bytes) -> tuple[str, _Asked]:
+        """Return the user in the path, and what is asked for."""
+        user_id = text_of("user_id", decoded(raw, "path", "user_id"), 1, ID_MAX, "path")
+        return user_id, self._asked(query) if len(query) <= _QUERY_BYTES else self._read(query)
+
+    def begin(self, raw: bytes, query: bytes, turn: Turn) -> None:
+        """Recommend items to a user, the short way."""
+        self._service.check_ready()
+        user_id, asked = self._of_user(raw, query)
+        if asked.token or asked.extras is not None:
+            raise ValueError("this takes the long way")
+        self._service.model.serve(_Waiting(Wish(user_id, *asked.wish), asked.scenario, turn))
+
     async def recommend(self, raw: bytes, query: bytes) -> bytes:
         """Recommend items to a user."""
         start = time.perf_counter()
         self._service.check_ready()
         if raw:
-            user_id = text_of("user_id", decoded(raw, "path", "user_id"), 1, ID_MAX, "path")
-            given = self._asked(query) if len(query) <= _QUERY_BYTES else read_query(self._tables.recommend, query)
+            user_id, asked = self._of_user(raw, query)
         else:
             given = read_query(self._tables.recommend_query, query)
-            user_id = given["user_id"]
-        token = given.get("min_token", "")
-        wish = Wish(
-            user_id,
-            (),
-            given.get("k", self._k),
-            tuple(given.get("exclude", ())),
-            given.get("exclude_seen", True),
-            given.get("category", ""),
-            token,
-            given.get("wait_ms", self._wait_ms if token else 0),
-            None if EXTRAS.isdisjoint(given) else extras_of(given, "query", given.get("k", self._k)),
-        )
+            user_id, asked = given["user_id"], self._asks_for(given)
+        wish, own_id = Wish(user_id, *asked.wish), ""
+        if asked.extras is not None:
+            wish = wish._replace(extras=extras_of(asked.extras, "query", wish.k))
+            own_id = wish.extras.own_id if wish.extras is not None else ""
         try:
             (answer,) = await self._service.model.recommend((wish,))
         except ValueError as error:
-            raise bad_token(error, token, "query") from error
-        took_s, scenario = time.perf_counter() - start, given.get("scenario", "")
-        if wish.extras is None:
-            return to_json(answer_object(answer, scenario, took_s))
-        return to_json(answer_object(answer, scenario, took_s, wish.extras.own_id))
+            raise bad_token(error, asked.token, "query") from error
+        return to_json(answer_object(answer, asked.scenario, time.perf_counter() - start, own_id))
 
     async def similar(self, raw: bytes, query: bytes) -> bytes:
         """Return the items nearest to one."""

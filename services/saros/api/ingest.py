@@ -143,10 +143,14 @@ class Ingest:
         """Messages that wait for Kafka."""
         return self._sender.waiting_messages
 
-    async def take(self, events: Sequence[object], partitions: int) -> Receipt:
-        """Send all good events and return when Kafka has acknowledged them."""
+    def check_begun(self, partitions: int) -> None:
+        """Raise before there is a model to take events for."""
         if partitions == 0:
             raise ProblemError(NOT_READY, "the model has no genesis yet: a trainer or `saros init` makes it")
+
+    async def take(self, events: Sequence[object], partitions: int) -> Receipt:
+        """Send all good events and return when Kafka has acknowledged them."""
+        self.check_begun(partitions)
         good: list[_Good] = []
         rejected: list[Rejected] = []
         for first in range(0, len(events), _SLICE):

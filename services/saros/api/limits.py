@@ -33,4 +33,5 @@ class Limits(NamedTuple):
     body_max_bytes: int = 2**20
     body_timeout_s: float = 10.0
     concurrency_max: int = 512
+    streams_max: int = 32
     wait_ms_max: int = 10_000

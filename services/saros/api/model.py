@@ -24,7 +24,9 @@ from saros.api.observe import (
     API_REDO_LAG_SECONDS,
     API_STALE,
 )
-from saros.api.plan import Answer, ApiPlan, Wish, read_token
+from saros.api.plan import Answer, ApiPlan, Call, Wish, read_token
+from saros.api.pulse import Pulse
+from saros.api.watching import pulse_of
 from saros.api.world import Read, World
 from saros.errors import SarosError, StoreError
 from saros.telemetry import log
@@ -50,6 +52,7 @@ class Model:
         self._closing: set[asyncio.Task[None]] = set()
         self._observe_at = 0.0
         self._desk = Desk(self)
+        self._pulse = Pulse(plan.scenarios)
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -105,7 +108,7 @@ class Model:
     def booted(self, world: World) -> None:
         """Take a world that is to catch up with its log."""
         self._drop(self._rising)
-        self._rising, self._loading = world, "catching up with the log"
+        self._rising, self._loading, world.folded = world, "catching up with the log", self._pulse.note
         self._lookups[world] = Lookups(self._plan.store, self._plan.model, world)
 
     def looked(self, world: World, now_s: float, ends: list[int]) -> None:
@@ -205,8 +208,12 @@ class Model:
             reached = [await self._reach(wish, asked_s) for wish in wishes]
         found = await self._desk.answer(wishes)
         if reached is None:
-            return found
+            return list(found)
         return [answer._replace(token_reached=each) for answer, each in zip(found, reached, strict=True)]
+
+    def serve(self, call: Call) -> None:
+        """Answer a caller's wishes, none of which has a token."""
+        self._desk.take(call)
 
     async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
         """Return candidates in order (`wish.k` at most): see `saros.api.answers.ranked`."""
@@ -267,17 +274,33 @@ class Model:
             "next": list(world.reached),
             "lag_messages": world.lag_messages(),
             "lag_s": world.lag_s(),
-            "stale": self.is_behind(world) or is_away(self._lookups.get(world)),
+            "stale": self.is_stale(world),
             "gate_revision": world.gates.highest.revision,
             "users_in_memory": world.people.size,
             "catalogue_bytes": world.shelf.nbytes,
             "users_bytes": world.people.nbytes,
         }
 
+    def sample(self) -> None:
+        """Note how it stands, for those who will look back."""
+        self._pulse.sample(self._world.lag_s() if self._world is not None else None)
+
+    async def pulse(self) -> dict[str, object]:
+        """Return how it stands, for those who watch."""
+        return await pulse_of(self._pulse, self._plan, self)
+
+    def history(self) -> dict[str, object]:
+        """Return what was noted of late."""
+        return self._pulse.history()
+
     @property
     def world(self) -> World | None:
         """What answers come from; None before the first boot."""
         return self._world
+
+    def is_stale(self, world: World) -> bool:
+        """True if answers may be older than the log, or than what the store has."""
+        return self.is_behind(world) or is_away(self._lookups.get(world))
 
     def is_behind(self, world: World) -> bool:
         """True if the items may be older than the log."""

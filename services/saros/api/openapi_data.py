@@ -18,7 +18,8 @@ _ITEM = {
 }  # fmt: skip
 _USER = {
     "user_id": "ann", "partition": 2, "blocks": 31, "blocks_in_window": 14, "band": "in_band",
-    "last_seen": "2026-01-31T12:00:00.250Z", "held": 0, "learned": 13, "left_out": 1, "shown": 4, "moved": 30,
+    "last_seen": "2026-01-31T12:00:00.250Z", "held": 0, "learned": 11, "taken_back": 9, "taken_back_in_window": 2,
+    "left_out": 1, "shown": 4, "moved": 30,
 }  # fmt: skip
 _ERASED = {
     "user_id": "ann", "token": "2:1043", "erased": ["its row, which its recommendations come from"],

@@ -1,6 +1,9 @@
 """What the API is told, what it is asked, and what it answers."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import orjson
 
 from saros.adapters.kafka import Cluster
 from saros.adapters.redis import Address
@@ -21,6 +24,7 @@ class ApiPlan(NamedTuple):
     step: StepRules
     session: SessionRules
     gate: GateRules
+    scenarios: tuple[str, ...] = ()  # the order in which they are told
 
 
 class Extras(NamedTuple):
@@ -50,13 +54,39 @@ class Wish(NamedTuple):
 class Answer(NamedTuple):
     """What is recommended, and how that came about."""
 
-    items: list[tuple[str, float]]  # item id, score; best first
+    listed: list[tuple[str, float]] | bytes  # item id, score; best first. Bytes: written as JSON already
     source: str  # "model" | "session" | "popular"
     user_state: str  # "cold" | "below" | "in_band" | "above"
     model_time_ms: int  # newest broker time folded
     stale: bool
     token_reached: bool | None  # None: no token was given
     notes: list[dict[str, object]] | None = None  # what else there is to say of each item
+
+    @property
+    def items(self) -> list[tuple[str, float]]:
+        """What is recommended: item id, score; best first."""
+        return pairs_of(self.listed)
+
+
+def pairs_of(listed: list[tuple[str, float]] | bytes) -> list[tuple[str, float]]:
+    """Return items with their scores, out of their JSON if they are that."""
+    if isinstance(listed, bytes):
+        return [(item["item_id"], item["score"]) for item in orjson.loads(listed)]
+    return listed
+
+
+class Call(Protocol):
+    """Wishes of one caller, who is told. One of both is called, once."""
+
+    @property
+    def wishes(self) -> Sequence[Wish]:
+        """What is wished for; one at least."""
+
+    def resolve(self, found: Sequence[Answer]) -> None:
+        """Hand over the answers."""
+
+    def fail(self, error: BaseException) -> None:
+        """Tell that there are none."""
 
 
 def read_token(token: str, partitions: int) -> list[tuple[int, int]]:

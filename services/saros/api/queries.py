@@ -33,6 +33,7 @@ class Parameter(NamedTuple):
 Table = dict[str, Parameter]
 EXTRAS = frozenset(("explore", "diversity", "explain"))  # whatever has none of them is answered the plain way
 _BOUND_MAX = 1_000_000  # of b and B
+_PULSES_MAX = 3600  # that may be asked for; who wants more leaves the stream open
 _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 
 
@@ -97,6 +98,7 @@ class Tables(NamedTuple):
     user_write: Table
     gate: Table
     simulate: Table
+    live: Table
 
 
 def tables_of(limits: Limits) -> Tables:
@@ -155,6 +157,16 @@ def tables_of(limits: Limits) -> Tables:
         simulate=_table(
             Parameter("blocks_min", _whole(1, _BOUND_MAX), None, bound_schema, "The paper's b.", 1, required=True),
             Parameter("blocks_max", _whole(1, _BOUND_MAX), None, bound_schema, "The paper's B.", 60, required=True),
+        ),
+        live=_table(
+            Parameter(
+                "count",
+                _whole(1, _PULSES_MAX),
+                None,
+                {"type": "integer", "minimum": 1, "maximum": _PULSES_MAX},
+                "End after so many pulses; without it the stream has no end.",
+                1,
+            ),
         ),
     )
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from saros.adapters.person import Person
 from saros.api.gates import Gates
-from saros.api.plan import Answer, Wish
+from saros.api.plan import Answer, Call, Wish
 from saros.api.views import ItemView
 
 
@@ -27,6 +27,9 @@ class Recommender(Protocol):
 
     async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
         """Answer wishes; a ValueError is a token that is none."""
+
+    def serve(self, call: Call) -> None:
+        """Answer a caller's wishes, none of which has a token, as soon as may be."""
 
     async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
         """Rank candidates as a user or a guest would have them."""
@@ -51,3 +54,12 @@ class Recommender(Protocol):
 
     def stats(self) -> dict[str, object]:
         """Return how the model stands."""
+
+    def sample(self) -> None:
+        """Note how it stands, for those who will look back. It is called once a second."""
+
+    async def pulse(self) -> dict[str, object]:
+        """Return how it stands, for those who watch."""
+
+    def history(self) -> dict[str, object]:
+        """Return what was noted of late."""

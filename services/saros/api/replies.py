@@ -45,9 +45,10 @@ TIMES = Times()
 
 def answer_object(answer: Answer, scenario: str, took_s: float, own_id: str = "") -> dict[str, object]:
     """Return one answer as it is told, under an id of its own unless it has one."""
+    listed = answer.listed
     found: dict[str, object] = {
         "recommendation_id": own_id or new_id(),
-        "items": items_of(answer.items),
+        "items": orjson.Fragment(listed) if isinstance(listed, bytes) else items_of(listed),
         "source": answer.source,
         "user_state": answer.user_state,
         "model_time": TIMES.text(answer.model_time_ms),

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from saros.api import openapi
 from saros.api.bodies import JSON, LINES, PROTOBUF, BodyRoute, EventsRoute, media_type
+from saros.api.dashboard import dashboard
 from saros.api.ingest import read_json, read_lines, read_protobuf
 from saros.api.limits import WAIT_MS, K
 from saros.api.metrics import Requests, exposed
@@ -47,6 +48,7 @@ def events_router(service: Service) -> APIRouter:
 
     @router.post("/v1/events", status_code=202, response_model=Accepted, **openapi.EVENTS)
     async def post_events(request: Request) -> Response:
+        service.ingest.check_begun(service.model.partitions)
         try:
             body = await request.body()
         except ClientDisconnect:
@@ -139,7 +141,11 @@ def _wait_ms(body: RecommendBody | RankBody, service: Service) -> int:
 def plain_router(service: Service, requests: Requests) -> APIRouter:
     """Return the routes about the service itself."""
     router = APIRouter()
-    page = files("saros.api").joinpath("docs.html").read_text()
+    page, front = files("saros.api").joinpath("docs.html").read_text(), dashboard()
+
+    @router.get("/", include_in_schema=False)
+    async def root() -> Response:
+        return Response(front.text, headers=front.headers, media_type="text/html")
 
     @router.get("/v1/stats", response_model=dict[str, object], **openapi.STATS)
     async def stats() -> Response:

@@ -42,12 +42,14 @@ ROUTES = {
     ("PATCH", "/v1/gate"): ADMIN,
     ("GET", "/v1/gate/simulate"): READ,
     ("GET", "/v1/stats"): READ,
+    ("GET", "/v1/live"): READ,
     # Unless a setting opens it: how much comes in, and how well it is going, is nobody's business.
     ("GET", "/metrics"): READ,
     # Load balancers have no keys.
     ("GET", "/livez"): OPEN,
     ("GET", "/readyz"): OPEN,
-    # No browser sends a header when it opens a page; both say only what the documentation does.
+    # No browser sends a header when it opens a page; these say only what the documentation does.
+    ("GET", "/"): OPEN,
     ("GET", "/docs"): OPEN,
     ("GET", "/openapi.json"): OPEN,
 }

@@ -7,6 +7,7 @@ from typing import Any
 from saros.adapters.kafka import Sender
 from saros.api.ingest import Ingest
 from saros.api.limits import WAIT_MS, Limits
+from saros.api.live import Live
 from saros.api.metrics import READY
 from saros.api.problems import NOT_READY, ProblemError, bad_token
 from saros.api.recommender import Recommender
@@ -22,6 +23,7 @@ class Service:
     def __init__(self, model: Recommender, sender: Sender, topic: str, limits: Limits) -> None:
         self.model, self.limits = model, limits
         self.ingest = Ingest(sender, topic)
+        self.live = Live(model)
         self._sender = sender
         self._loading: asyncio.Task[None] | None = None
         self._was_ready = False
@@ -33,6 +35,7 @@ class Service:
         `on_ready` is called when it is first ready, or cannot be loaded and why.
         """
         self._sender.start()
+        self.live.start()
         self._loading = asyncio.create_task(self._load())
         self._loading.add_done_callback(lambda task: None if task.cancelled() else on_ready(task.exception()))
 
@@ -43,6 +46,7 @@ class Service:
 
     async def close(self) -> None:
         """Send what is on its way, and end the model."""
+        await self.live.close()
         if self._loading is not None and not self._loading.done():
             self._loading.cancel()
             await asyncio.wait([self._loading])

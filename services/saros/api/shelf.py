@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from saros.core.catalogue import P0_DRIFT, Catalogue
@@ -55,6 +56,7 @@ class Shelf:
         self._members: dict[str, set[int]] = {}
         self._masks: dict[str, Mask] = {}
         self._texts: dict[int, str] = {}
+        self._begun: dict[int, bytes] = {}
         self._noted, self._changed = items.table.size, False
         for _ in self._take_in(replica.names.items()):
             pass
@@ -230,6 +232,18 @@ class Shelf:
             self._masks[name] = Mask()
             self._masks[name].put(np.fromiter(self._members.get(name, ()), np.int32))
         return [self._masks[name]]
+
+    def begun(self, slots: Sequence[int]) -> list[bytes]:
+        """Return how the JSON of each item begins: all that is before its score. Kept like the texts."""
+        begun = self._begun
+        try:
+            return [begun[slot] for slot in slots]
+        except KeyError:
+            if len(begun) > _TEXTS_MAX:
+                begun.clear()
+            for slot, text in zip(slots, self.texts(slots), strict=True):
+                begun[slot] = b'{"item_id":%b,"score":' % orjson.dumps(text)
+            return [begun[slot] for slot in slots]
 
     def texts(self, slots: Sequence[int]) -> list[str]:
         """Return the ids of items. An item's never changes: those that are served often are kept as text."""

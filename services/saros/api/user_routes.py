@@ -59,6 +59,8 @@ def users_router(service: Service) -> APIRouter:
             "last_seen": TIMES.text(max(0, found.last_seen_ms)),
             "held": found.waiting,
             "learned": found.added,
+            "taken_back": found.taken_back,
+            "taken_back_in_window": found.recently_taken,
             "left_out": found.left_out,
             "shown": found.shown,
             "moved": found.moved,

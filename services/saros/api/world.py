@@ -6,7 +6,7 @@ of a record is in.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from saros.adapters.redo import Message
@@ -51,6 +51,10 @@ def _partition_of(message: Message) -> int:
     return message.partition
 
 
+def _nobody(partition: int, record: pb.Record, took_s: float | None) -> None:
+    """Let nobody hear of a record."""
+
+
 class World:
     """Items and users as of the log."""
 
@@ -64,6 +68,8 @@ class World:
         self.guest = Guest(replica.items, plan.step)
         self.hash_key = genesis.key()
         self.newest_ms = 0
+        # Hears of each record that was folded: its partition, and how old its oldest event was, where that is known.
+        self.folded: Callable[[int, pb.Record, float | None], None] = _nobody
         self.reached = [fence.next for fence in replica.fences]
         self._at = [fence.offset for fence in replica.fences]
         # When the ends of the log were first seen where they were not reached yet, and when they were last looked at.
@@ -106,13 +112,15 @@ class World:
         for blocks in self.replica.fold_slices(read.blocks, above, _ITEMS):
             self.shelf.refresh(blocks.slots_of(), int(blocks.day.max(initial=0)))
             yield
-        for _, _, record in read.messages:
+        for place, _, record in read.messages:
             assert record is not None, "it has columns"
             yield from self._tell(record)
-            stats = record.stats
+            stats, took_s = record.stats, None
             self.newest_ms = max(self.newest_ms, stats.newest_ms)
             if stats.oldest_ms and not self._unreached:
-                API_SERVABLE_SECONDS.observe(max(0.0, time.time() - stats.oldest_ms / 1000))
+                took_s = max(0.0, time.time() - stats.oldest_ms / 1000)
+                API_SERVABLE_SECONDS.observe(took_s)
+            self.folded(place, record, took_s)
 
     def _tell(self, record: pb.Record) -> Iterator[None]:
         """Take what a record tells of items."""

@@ -1,17 +1,12 @@
 """A client of the API: `Client`, and `AsyncClient` with the same methods to await.
 
-It stands alone: it imports nothing of the service, and needs httpx only, which `pip install 'saros[client]'` brings.
+It stands alone: it imports nothing of the service, and needs httpx only.
 
 >>> from saros.client import Client
 >>> with Client("http://127.0.0.1:8000", key="saros_...") as client:  # doctest: +SKIP
 ...     receipt = client.send_events([{"kind": "click", "user": "ann", "item": "brazil"}])
 ...     client.recommend("ann", k=5, min_token=receipt.token).items
 """
-
-try:
-    import httpx as _httpx  # noqa: F401
-except ImportError as error:
-    raise ImportError("saros.client needs httpx — pip install 'saros[client]'") from error
 
 from saros.client.admin import Erased, Gate, GateChanged, ItemAction, ItemInfo, UserInfo
 from saros.client.answers import Item, Popular, Receipt, Recommendations, Rejected, Similar, UserRecommendations
@@ -35,6 +30,7 @@ from saros.client.errors import (
 )
 from saros.client.events import Event
 from saros.client.exchange import Retries
+from saros.client.live import LiveEvent
 
 __all__ = [
     "ApiError",
@@ -55,6 +51,7 @@ __all__ = [
     "Item",
     "ItemAction",
     "ItemInfo",
+    "LiveEvent",
     "NoAnswerError",
     "NotFoundError",
     "Popular",

@@ -45,6 +45,8 @@ class UserInfo:
     last_seen: str | None
     held: int
     learned: int
+    taken_back: int
+    taken_back_in_window: int
     left_out: int
     shown: int
     moved: int

@@ -3,8 +3,8 @@
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 import httpx
 
@@ -14,7 +14,8 @@ from saros.client.answers import Receipt
 from saros.client.batches import AsyncBatcher, Batcher, Report, Room
 from saros.client.errors import NoAnswerError
 from saros.client.events import Event, line_of, send_lines
-from saros.client.exchange import Ask, Call, Reply, Retries, Talk, Wait, make
+from saros.client.exchange import Ask, Call, Reply, Retries, Talk, Wait, error_of, make
+from saros.client.live import Lines, LiveEvent
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,6 +48,13 @@ class _Where:
         """Return what it means that no answer came."""
         never = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
         return NoAnswerError(f"{self._url} gave no answer: {error or type(error).__name__}", sent=not never)
+
+    @staticmethod
+    def refused(reply: Reply) -> NoReturn:
+        """Raise what an answer means that is none."""
+        error = error_of(reply)
+        assert error is not None, "it was no success"
+        raise error
 
 
 def _method(call: Callable[P, Call[T]]) -> "Callable[Concatenate[Client, P], T]":
@@ -112,6 +120,23 @@ class Client:
         """Return a batcher: it takes events one by one, and sends them many at a time, from a thread of its own."""
         room = Room(size, every_s, queue_max)
         return Batcher(lambda lines: self.drive(send_lines(lines, self.retries)), room, on_rejected)
+
+    def live(self, count: int | None = None) -> Iterator[LiveEvent]:
+        """Yield how the model stands, each second: so many times, or until you stop.
+
+        It is not tried again: NoAnswerError where it breaks off.
+        """
+        lines = Lines()
+        try:
+            with self._http.stream(**self._where.options(calls.asked("/v1/live", count=count))) as answer:
+                if not answer.is_success:
+                    self._where.refused(Reply(answer.status_code, answer.headers, answer.read()))
+                for line in answer.iter_lines():
+                    event = lines.take(line)
+                    if event is not None:
+                        yield event
+        except httpx.RequestError as error:
+            raise self._where.no_answer(error) from error
 
     def drive(self, talk: Talk[T]) -> T:
         """Do what a call asks for until it returns."""
@@ -187,6 +212,20 @@ class AsyncClient:
         """Return a batcher: it takes events one by one, and sends them many at a time, from a task of its own."""
         room = Room(size, every_s, queue_max)
         return AsyncBatcher(lambda lines: self.drive(send_lines(lines, self.retries)), room, on_rejected)
+
+    async def live(self, count: int | None = None) -> AsyncIterator[LiveEvent]:
+        """Yield how the model stands, each second; see `Client.live`."""
+        lines = Lines()
+        try:
+            async with self._http.stream(**self._where.options(calls.asked("/v1/live", count=count))) as answer:
+                if not answer.is_success:
+                    self._where.refused(Reply(answer.status_code, answer.headers, await answer.aread()))
+                async for line in answer.aiter_lines():
+                    event = lines.take(line)
+                    if event is not None:
+                        yield event
+        except httpx.RequestError as error:
+            raise self._where.no_answer(error) from error
 
     async def drive(self, talk: Talk[T]) -> T:
         """Do what a call asks for until it returns."""
