@@ -31,10 +31,14 @@ from saros.api import key_commands as keys
 from saros.console import Json, complain, progress
 from saros.environment import Setting, describe
 from saros.errors import InputError, SarosError
+from saros.kernels import STAGES
+from saros.kernels import warm as warm_all
 from saros.lab import commands as lab
 from saros.lab import topics
+from saros.lab import traffic_commands as traffic
 from saros.lab.bench import commands as bench
 from saros.trainer import commands as trainer
+from saros.up import commands as up
 
 app = typer.Typer(
     add_completion=False,
@@ -87,7 +91,8 @@ def config(as_json: Json = False) -> None:
 def warm(as_json: Json = False) -> None:
     """Compile the kernels, so that nothing waits for a compiler later.
 
-    They are kept on disk: a minute or two the first time, a second afterwards. NUMBA_CACHE_DIR moves the place.
+    They are kept on disk: a minute or two the first time, a second afterwards. NUMBA_CACHE_DIR moves the place. Where
+    another process compiles them already, this one waits for it.
 
     Examples:
 
@@ -95,31 +100,28 @@ def warm(as_json: Json = False) -> None:
 
       saros warm --json | jq .seconds
     """
-    # Here and not above: numba takes its time, and no other command should pay for it.
-    from saros.core.warm import STAGES
-    from saros.core.warm import warm as compile_core
-    from saros.wire.coalesce import warm as compile_operations
-    from saros.wire.decode import warm as compile_decoder
-    from saros.wire.split import warm as compile_split
+    start = time.perf_counter()
+    with progress("compiling kernels", total=STAGES) as advance:
+        told = 0
 
-    start, stages = time.perf_counter(), len(STAGES) + 1
-    with progress("compiling kernels", total=stages) as done:
-        for _ in compile_core():
-            done(1)
-        compile_decoder()
-        compile_operations()
-        compile_split()
-        done(1)
+        def count(done: int, what: str) -> None:
+            nonlocal told
+            advance(done - told)
+            told = done
+
+        warm_all(count)
     seconds, place = round(time.perf_counter() - start, 3), os.environ["NUMBA_CACHE_DIR"]
     if as_json:
-        typer.echo(json.dumps({"seconds": seconds, "stages": stages, "cache": place}))
+        typer.echo(json.dumps({"seconds": seconds, "stages": STAGES, "cache": place}))
     else:
         typer.echo(f"kernels are ready after {seconds:.1f} s, in {place}")
 
 
+app.add_typer(up.app)
 app.add_typer(lab.app)
 app.add_typer(bench.app, name="bench")
 app.add_typer(topics.app)
+app.add_typer(traffic.app)
 app.add_typer(trainer.app)
 app.add_typer(api.app)
 app.add_typer(keys.app, name="key")
