@@ -16,13 +16,17 @@ LOCK_VENV := build/lock-venv
 COMPILE := $(LOCK_VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
+# Programs that the tests of deploy/ run: from here, or from the PATH. Where there are none, those tests are skipped.
+TOOLS := $(CURDIR)/build/tools
+KUSTOMIZE_VERSION := v5.7.1
+
 .DEFAULT_GOAL := help
-.PHONY: help install replay test test-faults check fuzz bench proto lock clean
+.PHONY: help install up replay test test-faults test-compose check screenshot fuzz bench proto rules tools lock clean
 
 help: ## Print this list.
 	@echo 'Usage: make <target>   (PYTHON=python3.12 picks the interpreter, ARGS=... is passed on)'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(STAMP) ## Make .venv with the locked packages and Saros itself. Runs again only when they change.
 
@@ -34,6 +38,9 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+up: $(STAMP) ## Run all of it: broker, store, trainer, API, people and a page to watch. ARGS are passed to `saros up`.
+	@$(BIN)/saros up $(ARGS)
 
 replay: $(STAMP) ## Learn MovieLens-1M and print how well it ranks, beside the paper. ARGS are passed to `saros replay`.
 	$(BIN)/saros data fetch ml-1m
@@ -49,6 +56,10 @@ check: $(STAMP) ## Lint, formatting, types, who may import whom, and the example
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest --quiet README.md
 
+screenshot: $(STAMP) ## Make the pictures of README.md anew, with an installed Chromium.
+	$(BIN)/pytest --quiet tests/up -k pleased
+	cp build/screenshots/dashboard.png build/screenshots/dashboard-dark.png docs/
+
 fuzz: $(STAMP) ## Feed the decoder made-up bytes for a minute (Linux). ARGS=build/fuzz/crash-... runs what was found again.
 	$(BIN)/python -m tests.fuzz.wire --seconds 60 $(ARGS)
 
@@ -56,6 +67,9 @@ test-faults: $(STAMP) ## The long fault runs (tens of minutes). SEED repeats one
 	$(eval SEED ?= $(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 	@echo SAROS_TEST_SEED=$(SEED)
 	SAROS_TEST_FAULTS=1 SAROS_TEST_SEED=$(SEED) $(BIN)/pytest tests/model tests/trainer $(ARGS)
+
+test-compose: $(STAMP) ## Build the image, run the containers and kill some. Skipped where no Docker engine answers.
+	SAROS_TEST_COMPOSE=1 $(BIN)/pytest tests/compose -rs $(ARGS)
 
 bench: $(STAMP) ## Measure core, serving, ingest and trainer beside their PEERS. ARGS are passed to `saros bench core`.
 	@mkdir -p build && $(BIN)/pip freeze --exclude-editable > build/installed.txt  # peers must not move what is locked
@@ -69,6 +83,17 @@ bench: $(STAMP) ## Measure core, serving, ingest and trainer beside their PEERS.
 proto: $(STAMP) ## Write the Python code of proto/ anew. A test fails where it is stale.
 	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --python_out=services --pyi_out=services \
 		proto/saros/wire/v1/*.proto
+
+rules: ## Write the Prometheus rules anew as Kubernetes has them. A test fails where they are stale.
+	@for name in recording alerts; do \
+		printf -- '---\napiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: saros-%s\nspec:\n' $$name; \
+		sed 's/^\(.\)/  \1/' deploy/prometheus/rules/$$name.yml; \
+	done > deploy/kubernetes/components/monitoring/rules.yaml
+
+tools: ## Get promtool and Prometheus (Debian's, unpacked here) and kustomize (by Go) for the tests of deploy/.
+	@rm -rf $(TOOLS) && mkdir -p $(TOOLS)
+	cd $(TOOLS) && apt-get download --quiet prometheus && dpkg -x prometheus_*.deb . && ln -s usr/bin/prom* .
+	GOBIN=$(TOOLS) go install sigs.k8s.io/kustomize/kustomize/v5@$(KUSTOMIZE_VERSION)
 
 lock: ## Write both lock files anew from pyproject.toml. ARGS=--upgrade takes newer versions.
 	@test -x $(LOCK_VENV)/bin/uv || { \

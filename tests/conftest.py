@@ -1,7 +1,9 @@
 """For all tests: hypothesis measures no time, as the first example of a test may compile a kernel; a Kafka broker
 and a store, which start when the first test asks for them (see tests/broker.py and tests/store.py)."""
 
+import os
 import re
+import sys
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -16,6 +18,7 @@ settings.load_profile("saros")
 
 BROKER = pytest.StashKey[Broker]()
 STORE = pytest.StashKey[StoreServer]()
+STATUS = pytest.StashKey[int]()
 NEEDS_REAL = "needs a real Kafka broker"
 
 
@@ -90,3 +93,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         for report in terminalreporter.getreports("skipped"):
             if NEEDS_REAL in str(report.longrepr):
                 terminalreporter.write_line(f"  skipped, {NEEDS_REAL}: {report.nodeid}")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep how the run ended."""
+    session.config.stash[STATUS] = int(exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End at once. All is closed and told by now, but threads of native libraries may still run, which the interpreter
+    does not wait for when it takes itself apart: a run with no failure ended in a segmentation fault there."""
+    if STATUS in config.stash:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(config.stash[STATUS])
