@@ -18,15 +18,18 @@ import numpy as np
 from saros.adapters.kafka import Admin, Cluster, Reader, Writer
 from saros.adapters.names import EVENTS_SETTINGS, topics_of
 from saros.adapters.redis import Store
+from saros.core.counts import BOTS
 from saros.core.events import CLICK, IMPRESSION, NEGATIVE, POSITIVE
 from saros.core.ids import hash_texts
 from saros.redo.fence import unpack_fence, unpack_vector
+from saros.redo.genesis import Genesis
 from saros.settings import load
 from saros.trainer.audit import Audit, audited
 from saros.trainer.commands import plan_of
 from saros.trainer.start import find_log
 from saros.wire.encode import event_of, message_of
 from saros.wire.partitions import partitions_of
+from saros.wire.v1 import redo_pb2 as pb
 from saros.wire.v1.events_pb2 import Event
 from tests.beside import repeated
 
@@ -163,15 +166,28 @@ class Model:
         assert found.events == self.sent, f"{found.events} of {self.sent} events\n{self.logs()}"
         assert set(self._crossed) - set(self.taken_back()) == set(), "all that pass B are taken back"
 
+    def _log(self) -> tuple[Genesis, list[pb.Record]]:
+        """Return the records that count."""
+        redo, genesis = find_log(plan_of(load(self.settings)))
+        records = [
+            record
+            for partition in range(PARTITIONS)
+            for _, record in redo.accepted(partition, genesis.start(partition), redo.end(partition))
+        ]
+        redo.close()
+        return genesis, records
+
+    def in_log(self) -> int:
+        """Return how many events are in records that count."""
+        return sum(int(np.frombuffer(record.stats.counts, np.int64)[:BOTS].sum()) for record in self._log()[1])
+
     def taken_back(self) -> list[str]:
         """Return those who passed B from whom, as the log says, blocks were taken back."""
-        redo, genesis = find_log(plan_of(load(self.settings)))
+        genesis, records = self._log()
         found: set[int] = set()
-        for partition in range(PARTITIONS):
-            for _, record in redo.accepted(partition, genesis.start(partition), redo.end(partition)):
-                users, sign = np.frombuffer(record.blocks.user, np.uint64), np.frombuffer(record.blocks.sign, np.int8)
-                found |= set(users[sign < 0].tolist())
-        redo.close()
+        for record in records:
+            users, sign = np.frombuffer(record.blocks.user, np.uint64), np.frombuffer(record.blocks.sign, np.int8)
+            found |= set(users[sign < 0].tolist())
         keys = hash_texts(genesis.key(), self._crossed).tolist() if self._crossed else []
         return [user for user, key in zip(self._crossed, keys, strict=True) if key in found]
 

@@ -61,6 +61,20 @@ def test_all_events_are_learned_and_the_audit_finds_what_is_not_right(model: Mod
     assert model.audit().differences == 2
 
 
+def test_drained_is_what_the_store_has(model: Model) -> None:
+    """One died when all was in the log and not in the store, and the group takes it for alive: that is not drained."""
+    model.send(30)
+    while True:
+        victim = model.trainer(SAROS_TEST_KILL="accepted:1", SAROS_TRAINER__INSTANCE="one")
+        with running([victim]):
+            assert victim.wait(60) == -signal.SIGKILL, model.logs()
+        if model.in_log() >= model.sent:
+            break
+    assert model.audit().events < model.sent
+    model.drain()
+    model.check()
+
+
 def test_status_and_order(model: Model, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads what is told; SIGTERM ends in order, and the group knows how far it came."""
     for name, value in model.settings.items():

@@ -57,7 +57,8 @@ def plan_of(settings: Settings) -> "Plan":
 @app.command()
 def trainer(
     until_drained: Annotated[
-        bool, typer.Option("--until-drained", help="Stop when the events that are there at the start are learned.")
+        bool,
+        typer.Option("--until-drained", help="Stop when the events that are there now are learned, and in the store."),
     ] = False,
     accept_expired: Annotated[
         bool, typer.Option("--accept-expired", help="Go on where the store may have let users go that still count.")

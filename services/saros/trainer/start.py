@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import FrameType
@@ -21,6 +22,7 @@ from saros.adapters.shards import boot
 from saros.core.gate import SESSION
 from saros.core.items import Items
 from saros.errors import InputError, RefusedError
+from saros.redo.fence import FENCE_BYTES, Fence
 from saros.redo.genesis import Genesis, check_settings, differences, read_genesis, shards_of
 from saros.redo.replica import Replica
 from saros.telemetry import log
@@ -119,6 +121,22 @@ def open_store(plan: Plan, genesis: Genesis) -> Store:
     return store
 
 
+def user_fences(store: Store, genesis: Genesis) -> list[Fence]:
+    """Return how far the store has the users of each partition."""
+    return [
+        genesis.found(store.read_head(p)[:FENCE_BYTES], [genesis.start(p)], f"partition {p} of the store")[0]
+        for p in range(genesis.partitions)
+    ]
+
+
+def item_fences(store: Store, genesis: Genesis) -> list[list[Fence]]:
+    """Return how far each shard has the items, a vector each."""
+    return [
+        genesis.found(store.read_vector(shard), genesis.starts(), f"shard {shard} of the store")
+        for shard in range(genesis.shards)
+    ]
+
+
 class Stop:
     """The first signal ends in order, the second at once: nothing is lost either way."""
 
@@ -189,11 +207,19 @@ class Service:
         self.close()
 
     def _is_drained(self, ends: list[int]) -> bool:
-        """True if all events up to these ends are in records that count; markers and gaps may stand at an end."""
-        return all(
-            fence.next >= end or self._replica.genesis.first[partition] >= end
-            for partition, (fence, end) in enumerate(zip(self._replica.fences, ends, strict=True))
-        )
+        """True if all events up to these ends are in records that count, and these in the store.
+
+        Another trainer may have died between the two: its partitions become ours when the group misses it.
+        """
+
+        def reached(fences: Sequence[Fence]) -> bool:
+            return all(fence.next >= end for fence, end in zip(fences, ends, strict=True))
+
+        if not reached(self._replica.fences):
+            return False
+        self.trainer.drain()
+        stored = self._store, self._replica.genesis
+        return all(map(reached, [user_fences(*stored), *item_fences(*stored)]))
 
     def close(self) -> None:
         """Leave the group and close all connections."""

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from saros.adapters.kafka import Admin, Reader
 from saros.adapters.names import topics_of
 from saros.adapters.redis import Store
-from saros.redo.fence import FENCE_BYTES, Fence
+from saros.redo.fence import Fence
 from saros.trainer.plan import Plan, group_of
-from saros.trainer.start import find_log
+from saros.trainer.start import find_log, item_fences, user_fences
 
 
 class PartitionStatus(NamedTuple):
@@ -43,10 +43,8 @@ def status_of(plan: Plan, over_s: float = 1.0) -> Status:
 
     def look() -> tuple[list[Fence], list[int]]:
         """Return how far the users of each partition are, and where its events end."""
-        partitions = range(genesis.partitions)
-        heads = [store.read_head(p)[:FENCE_BYTES] for p in partitions]
-        fences = [genesis.found(heads[p], [genesis.start(p)], f"partition {p} of the store")[0] for p in partitions]
-        return fences, [reader.watermarks(names.events, p)[1] for p in partitions]
+        ends = [reader.watermarks(names.events, p)[1] for p in range(genesis.partitions)]
+        return user_fences(store, genesis), ends
 
     before, ends_before = look()
     start = time.monotonic()
@@ -54,10 +52,7 @@ def status_of(plan: Plan, over_s: float = 1.0) -> Status:
     fences, ends = look()
     passed_s = time.monotonic() - start
     owners = Admin(plan.cluster).owners(group_of(plan), names.events)
-    vectors = [
-        genesis.found(store.read_vector(shard), genesis.starts(), f"shard {shard} of the store")
-        for shard in range(genesis.shards)
-    ]
+    vectors = item_fences(store, genesis)
     found = [
         PartitionStatus(
             p,
