@@ -98,7 +98,9 @@ def test_it_waits_at_least_as_long_as_it_is_told() -> None:
     ("value", "low", "high"),
     [
         ("7", 7, 7),
-        (format_datetime(datetime.now(UTC) + timedelta(hours=5), usegmt=True), 1, 5 * 3600),
+        pytest.param(
+            format_datetime(datetime.now(UTC) + timedelta(hours=5), usegmt=True), 1, 5 * 3600, id="in five hours"
+        ),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
         ("soon", None, None),
         ("-3", None, None),
