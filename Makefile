@@ -46,9 +46,8 @@ replay: $(STAMP) ## Learn MovieLens-1M and print how well it ranks, beside the p
 	$(BIN)/saros data fetch ml-1m
 	$(BIN)/saros replay ml-1m $(ARGS)
 
-test: $(STAMP) ## Run all tests, with the examples of README.md, in two processes. ARGS are passed to pytest.
-	$(BIN)/saros warm
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
+test: $(STAMP) ## Run all tests, with the examples of README.md. ARGS are passed to pytest.
+	$(BIN)/pytest $(ARGS)
 
 check: $(STAMP) ## Lint, formatting, types, who may import whom, and the examples of README.md.
 	$(BIN)/ruff check .

@@ -5,7 +5,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,7 +18,6 @@ settings.load_profile("saros")
 
 BROKER = pytest.StashKey[Broker]()
 STORE = pytest.StashKey[StoreServer]()
-OF_WORKERS = pytest.StashKey[list[str]]()
 STATUS = pytest.StashKey[int]()
 NEEDS_REAL = "needs a real Kafka broker"
 
@@ -81,39 +79,25 @@ def _unique(request: pytest.FixtureRequest) -> str:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say which broker and which store the tests had, and what could not be tested with them."""
-    for line in sorted({*_servers(config), *config.stash.get(OF_WORKERS, [])}, reverse=True):
-        terminalreporter.write_line(line)
-    for report in terminalreporter.getreports("skipped"):
-        if NEEDS_REAL in str(report.longrepr):
-            terminalreporter.write_line(f"  skipped, {NEEDS_REAL}: {report.nodeid}")
-
-
-def _servers(config: pytest.Config) -> list[str]:
-    """Return what is to be said of the servers that this process has started."""
-    told = []
-    if store := config.stash.get(STORE, None):
-        where = "" if store.kind == "given" else f", {store.url}"  # a given URL may hold a password
-        told.append(f"store: {store.kind}{where}{_because(store.note)}")
-    if broker := config.stash.get(BROKER, None):
-        told.append(f"kafka: {broker.kind}, {broker.address}{_because(broker.note)}")
-    return told
-
-
-def _because(note: str) -> str:
-    return f" ({note})" if note else ""
+    store = config.stash.get(STORE, None)
+    if store is not None:
+        note = f" ({store.note})" if store.note else ""
+        # Of a store that was given, the URL may hold a password.
+        terminalreporter.write_line(f"store: {store.kind}{'' if store.kind == 'given' else ', ' + store.url}{note}")
+    running = config.stash.get(BROKER, None)
+    if running is None:
+        return
+    note = f" ({running.note})" if running.note else ""
+    terminalreporter.write_line(f"kafka: {running.kind}, {running.address}{note}")
+    if not running.real:
+        for report in terminalreporter.getreports("skipped"):
+            if NEEDS_REAL in str(report.longrepr):
+                terminalreporter.write_line(f"  skipped, {NEEDS_REAL}: {report.nodeid}")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Keep how the run ended; one of several processes tells the first what servers it had."""
+    """Keep how the run ended."""
     session.config.stash[STATUS] = int(exitstatus)
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["servers"] = _servers(session.config)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Keep what one of several processes told."""
-    node.config.stash.setdefault(OF_WORKERS, []).extend(getattr(node, "workeroutput", {}).get("servers", []))
 
 
 @pytest.hookimpl(trylast=True)
