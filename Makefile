@@ -47,6 +47,7 @@ replay: $(STAMP) ## Learn MovieLens-1M and print how well it ranks, beside the p
 	$(BIN)/saros replay ml-1m $(ARGS)
 
 test: $(STAMP) ## Run all tests, with the examples of README.md. ARGS are passed to pytest.
+	$(BIN)/saros warm
 	$(BIN)/pytest $(ARGS)
 
 check: $(STAMP) ## Lint, formatting, types, who may import whom, and the examples of README.md.

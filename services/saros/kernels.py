@@ -2,12 +2,14 @@
 
 Compiling takes a minute or two, loading what was compiled a second. Whoever comes while another process compiles waits
 for it and loads what it made: two that compile the same take each other's time. A file beside the kernels is locked
-meanwhile, and says how far it is. Where it cannot be written nobody waits.
+meanwhile, and says how far it is. Where it cannot be written nobody waits. A compiler uses one core, so a child
+compiles at the same time what learning has no part in.
 """
 
 import fcntl
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
+from saros import children
 from saros.errors import InputError
 
 STAGES = 8  # those of the core, and the wire
@@ -28,13 +31,10 @@ Told = Callable[[int, str], None]  # how many stages are done, and what is under
 def warm(told: Told = lambda done, what: None) -> None:
     """Compile all kernels, or load them. What `told` raises, between stages or while it waits, ends it."""
     _check_cpu()
-    with _turn(told) as note:
+    with _turn(told) as note, _beside(needed=note is _note):
         # Here and not above: numba takes its time, and who only asks `is_whole` should not pay for it.
         from saros.core.warm import STAGES as CORE
         from saros.core.warm import warm as warm_core
-        from saros.wire.coalesce import warm as warm_operations
-        from saros.wire.decode import warm as warm_decoder
-        from saros.wire.split import warm as warm_split
 
         core, names = warm_core(), (*CORE, "wire")
         assert len(names) == STAGES, "one is told of each"
@@ -44,10 +44,40 @@ def warm(told: Told = lambda done, what: None) -> None:
             if name in CORE:
                 next(core)
             else:
-                warm_decoder()
-                warm_operations()
-                warm_split()
+                _warm_wire()
         note(_whole())
+
+
+def warm_aside() -> None:
+    """Compile what can be compiled without that which learns."""
+    from saros.core.warm import warm_serving
+
+    _warm_wire()
+    warm_serving()
+
+
+def _warm_wire() -> None:
+    from saros.wire.coalesce import warm as warm_operations
+    from saros.wire.decode import warm as warm_decoder
+    from saros.wire.split import warm as warm_split
+
+    warm_decoder()
+    warm_operations()
+    warm_split()
+
+
+@contextmanager
+def _beside(*, needed: bool) -> Iterator[None]:
+    """Let a child compile, too; whatever becomes of it, we go through all stages ourselves, and load what it made."""
+    if not needed:
+        yield
+        return
+    with open(os.devnull, "wb") as nowhere:
+        child = children.start([sys.executable, "-c", f"from {__name__} import warm_aside; warm_aside()"], nowhere)
+    try:
+        yield
+    finally:
+        children.end(child, None, 0)
 
 
 def is_whole() -> bool:

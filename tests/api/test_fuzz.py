@@ -26,6 +26,8 @@ from saros.api.scopes import ROUTES
 from tests.api.double import ITEMS, Double, Served, served
 from tests.broker import Broker
 
+# The server is in this process, and its threads may draw at random while an example is made.
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 KEY = new_key()
 BOUNDED = settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 # A header's value: no line may end in it, or it would be another header.

@@ -78,6 +78,7 @@ def test_many_users_get_what_each_would_get_alone(
         size = found.sizes[j]
         assert found.slots[j, :size].tolist() == alone.slots.tolist()
         assert found.scores[j, :size].tobytes() == alone.scores.tobytes()
+        assert not found.scores[j, size:].any(), "what is not found is 0, never what was there before"
 
 
 def test_what_is_asked_for_many_is_checked() -> None:

@@ -38,7 +38,7 @@ class FoundMany(NamedTuple):
 
     slots: I32  # [n, k]
     scores: F32  # [n, k]
-    sizes: I32  # [n] how many of them there are; -1: the user's row cannot be searched with
+    sizes: I32  # [n] how many of them there are, the rest being 0; -1: the user's row cannot be searched with
 
 
 def top_k_many(
@@ -59,8 +59,9 @@ def top_k_many(
         raise ValueError("what is excluded must be cut into a piece for each user")
     items, most = catalogue.items, min(k, catalogue.items.table.size)
     aim = aim_at(catalogue, np.empty(users.shape[1], np.float32), False)
+    # Numbers behind the last one found, too: a caller may write all of them at once.
     found = FoundMany(
-        np.empty((len(rows), most), np.int32), np.empty((len(rows), most), np.float32), np.zeros(len(rows), np.int32)
+        np.zeros((len(rows), most), np.int32), np.zeros((len(rows), most), np.float32), np.zeros(len(rows), np.int32)
     )
     request = Search(
         catalogue.arrays, items.arrays.rows, items.table.keys, np.empty_like(allowed), aim, Best.empty(most),

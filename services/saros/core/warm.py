@@ -89,10 +89,22 @@ def warm() -> Iterator[str]:
     bounds.dropped(learner.gate, learner.gate_rules, 0, 1, 1)
     learner.ledger.compact(force=True)
     yield STAGES[4]
-    ranking.rank(np.arange(2.0), np.array([0, 1], np.uint8), np.array([0, 2], np.int64))
+    _warm_metrics()
     yield STAGES[5]
     _warm_topk(items)
     yield STAGES[6]
+
+
+def warm_serving() -> None:
+    """Compile what ranks, by itself."""
+    items = Items(live_rows(2), limit=64)
+    items.intern(hash_texts(derive_key(0), ["a"]))
+    _warm_topk(items)
+    _warm_metrics()
+
+
+def _warm_metrics() -> None:
+    ranking.rank(np.arange(2.0), np.array([0, 1], np.uint8), np.array([0, 2], np.int64))
 
 
 def _warm_topk(items: Items) -> None:

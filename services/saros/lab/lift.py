@@ -46,7 +46,9 @@ def wilson(clicked: int, shown: int) -> Rate:
     rate, z2 = clicked / shown, _Z * _Z
     middle = (rate + z2 / (2 * shown)) / (1 + z2 / shown)
     half = _Z * math.sqrt(rate * (1 - rate) / shown + z2 / (4 * shown * shown)) / (1 + z2 / shown)
-    return Rate(clicked=clicked, shown=shown, rate=rate, low95=max(0.0, middle - half), high95=min(1.0, middle + half))
+    # At either end one bound is the rate itself, and rounding must not say otherwise.
+    low, high = middle - half if clicked else 0.0, middle + half if clicked < shown else 1.0
+    return Rate(clicked=clicked, shown=shown, rate=rate, low95=max(0.0, low), high95=min(1.0, high))
 
 
 def student(degrees: float) -> float:

@@ -37,7 +37,7 @@ def up(
     What is configured is used (SAROS_KAFKA__BOOTSTRAP, SAROS_REDIS__URL), what is not is started: an embedded broker,
     and an embedded store whose data stays in the data directory. The broker has its log in memory, so the next start
     gives the model of the store a new one. All children write their logs to files there. The first start compiles the
-    kernels, which takes a few minutes; the page is there before.
+    kernels, which takes a minute or two; the page is there before.
 
     Where standard output is no terminal it has one line, SAROS_UP_URL=…, as soon as the API is ready.
 

@@ -117,7 +117,7 @@ class Up:
             self._rebase(environ)
         if cold:
             self._until(self._is_answering, "the API to answer", _START_S)
-            self._screen.note(f"the page is at {self._place.url}; kernels are compiled, once: it takes a few minutes")
+            self._screen.note(f"the page is at {self._place.url}; kernels are compiled, once: it takes a minute or two")
             self._await_end("kernels", _KERNELS_S)
         metrics = f"metrics at 127.0.0.1:{environ['SAROS_TRAINER__METRICS_PORT']}"
         trainer = self._begin("trainer", metrics, ["trainer"], environ)
