@@ -15,12 +15,13 @@ from random import Random
 
 import numpy as np
 
-from saros.adapters.kafka import Admin, Cluster, Reader, Writer
+from saros.adapters.kafka import Admin, Cluster, Reader, Topic, Writer
 from saros.adapters.names import EVENTS_SETTINGS, topics_of
 from saros.adapters.redis import Store
 from saros.core.counts import BOTS
 from saros.core.events import CLICK, IMPRESSION, NEGATIVE, POSITIVE
 from saros.core.ids import hash_texts
+from saros.errors import InputError
 from saros.redo.fence import unpack_fence, unpack_vector
 from saros.redo.genesis import Genesis
 from saros.settings import load
@@ -201,6 +202,22 @@ class Model:
             f"--- {path.name}\n" + "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
             for path in sorted(self.scratch.glob("trainer-*.log"))
         )
+
+
+def lose(model: Model, topic: str) -> None:
+    """Delete a topic."""
+    admin = Admin(model.cluster)
+    admin.delete(topic)
+    await_until(lambda: admin.find(topic) is None)
+
+
+def renew(model: Model, topic: str, settings: dict[str, str]) -> Topic:
+    """Delete a topic and make it anew."""
+    while True:
+        lose(model, topic)
+        # A trainer that asks for it meanwhile has the broker make it, with one partition.
+        with suppress(InputError):
+            return Admin(model.cluster).ensure(topic, PARTITIONS, 1, settings)
 
 
 def _event(rng: Random, user: str, time_ms: int) -> bytes:

@@ -26,7 +26,7 @@ from saros.wire.v1 import redo_pb2 as pb
 from tests.broker import Broker
 from tests.store import StoreServer
 from tests.trainer.copies import SHARDS, Copy, check_folded, copy_of, rows_of, waiting
-from tests.trainer.runs import PARTITIONS, SAROS, Model, await_until, running
+from tests.trainer.runs import PARTITIONS, SAROS, Model, await_until, lose, renew, running
 
 
 @pytest.fixture
@@ -35,15 +35,6 @@ def held(model: Model) -> Iterator[MarkedStore]:
     store = MarkedStore(plan_of(load(model.settings)).store, model.name, SHARDS, PARTITIONS)
     yield store
     store.close()
-
-
-def lose(model: Model, topic: str, settings: dict[str, str] | None = None) -> None:
-    """Delete a topic; make it anew where settings are given."""
-    admin = Admin(model.cluster)
-    admin.delete(topic)
-    await_until(lambda: admin.find(topic) is None)
-    if settings is not None:
-        admin.ensure(topic, PARTITIONS, 1, settings)
 
 
 def run(model: Model, *arguments: str, code: int = 0, **more: str) -> str:
@@ -135,7 +126,7 @@ def torn(model: Model, held: MarkedStore, redis: Any) -> Copy:
     redis.delete(*keys)
     for key, data in old.items():
         redis.restore(key, 0, data)
-    lose(model, model.topics.redo, REDO_SETTINGS)
+    renew(model, model.topics.redo, REDO_SETTINGS)
     return copy_of(held)
 
 
@@ -179,7 +170,7 @@ def test_killed_at_each_step_and_run_again(model: Model, held: MarkedStore, torn
 
 def test_three_at_once_and_the_topic_is_lost_again(model: Model, held: MarkedStore, torn: Copy) -> None:
     run(model, "rebase", code=-signal.SIGKILL, SAROS_TEST_KILL="rebased:5")
-    lose(model, model.topics.redo, REDO_SETTINGS)
+    renew(model, model.topics.redo, REDO_SETTINGS)
     started = [
         subprocess.Popen([SAROS, "rebase", "--json"], env=model.environ(), stdout=subprocess.PIPE) for _ in range(3)
     ]
@@ -202,7 +193,7 @@ def test_trainers_that_still_run_stop_and_change_nothing(model: Model, held: Mar
         await_until(lambda: model.begun() >= 4, what=model.logs)  # the second took some from the first
         model.send(300)
         trainers[0].send_signal(signal.SIGSTOP)
-        lose(model, model.topics.redo, REDO_SETTINGS)
+        renew(model, model.topics.redo, REDO_SETTINGS)
         model.send(100)
         run(model, "rebase")
         before = copy_of(held)
@@ -244,7 +235,7 @@ def test_events_that_were_made_anew_are_read_from_their_first(
 ) -> None:
     model.send(400)
     model.drain()
-    lose(model, model.topics.events, EVENTS_SETTINGS)
+    renew(model, model.topics.events, EVENTS_SETTINGS)
     with pytest.raises(RefusedError, match="was made anew") as caught:
         Service(plan_of(load(model.settings)), quiet_stop)
     assert "delete its redo topic and run `saros rebase`" in caught.value.hint

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saros.adapters.kafka import Admin, EmbeddedBroker, Topic, Writer
+from saros.adapters.kafka import EmbeddedBroker, Topic, Writer
 from saros.adapters.names import REDO_SETTINGS, topics_of
 from saros.adapters.redis import Address, EmbeddedStore, MarkedStore
 from saros.adapters.redo import RedoLog
@@ -28,7 +28,7 @@ from saros.wire.partitions import partitions_of
 from tests.broker import Broker
 from tests.store import connect
 from tests.trainer.copies import SHARDS
-from tests.trainer.runs import PARTITIONS, SAROS, START_MS, Model, await_until
+from tests.trainer.runs import PARTITIONS, SAROS, START_MS, Model, renew
 
 
 @pytest.fixture
@@ -63,14 +63,6 @@ def genesis_of(held: MarkedStore, shard: int = 0) -> Genesis:
     return read_genesis(held.standing(shard).meta)
 
 
-def lose(model: Model) -> Topic:
-    """Make the redo topic anew."""
-    admin = Admin(model.cluster)
-    admin.delete(model.topics.redo)
-    await_until(lambda: admin.find(model.topics.redo) is None)
-    return admin.ensure(model.topics.redo, PARTITIONS, 1, REDO_SETTINGS)
-
-
 def write(model: Model, topic: Topic, genesis: Genesis) -> None:
     redo = RedoLog(model.cluster, topic)
     redo.write_genesis(genesis)
@@ -89,24 +81,24 @@ def test_where_nothing_is_held_or_lost_there_is_nothing_to_do(plan: Plan, held: 
 
 def test_a_genesis_of_another_log_does_not_count_or_is_refused(model: Model, plan: Plan, held: MarkedStore) -> None:
     first = genesis_of(held)
-    topic = lose(model)
+    topic = renew(model, model.topics.redo, REDO_SETTINGS)
     write(model, topic, first)  # it was on its way to the topic before (rule 49)
     second = rebased(plan).genesis
     assert second.log_id != first.log_id
     assert second.base == (first.log_id,)
     assert second == genesis_of(held, 15)
-    topic = lose(model)
+    topic = renew(model, model.topics.redo, REDO_SETTINGS)
     write(model, topic, first._replace(hash_key=secrets.token_bytes(16), redo_topic_id=topic.id))
     with pytest.raises(RefusedError, match="was never to go on with") as caught:
         rebased(plan)
     assert f"delete {topic.name}" in caught.value.hint
     assert not any(held.standing(shard).is_marked for shard in range(SHARDS)), "and nothing was changed"
-    lose(model)
+    renew(model, model.topics.redo, REDO_SETTINGS)
     assert rebased(plan).genesis.base == (second.log_id,)
 
 
 def test_the_first_genesis_decides(model: Model, plan: Plan, held: MarkedStore) -> None:
-    old, topic = genesis_of(held), lose(model)
+    old, topic = genesis_of(held), renew(model, model.topics.redo, REDO_SETTINGS)
     for shard in range(SHARDS):
         seen = held.standing(shard)
         assert held.swap(shard, seen, seen.marked(topic.id))
@@ -125,7 +117,7 @@ def test_a_shard_that_was_lost_is_said_and_one_lost_later_is_refused(
 ) -> None:
     redis: Any = connect(server.address)
     redis.delete(held.keys.meta(0), held.keys.vector(0))
-    lose(model)
+    renew(model, model.topics.redo, REDO_SETTINGS)
     found = rebased(plan)
     assert found.notes == ["shards 0 held nothing: what they held was lost before"]
     assert found.shards == SHARDS
@@ -133,7 +125,7 @@ def test_a_shard_that_was_lost_is_said_and_one_lost_later_is_refused(
     with pytest.raises(RefusedError, match="shard 4 of the store has lost what it held") as caught:
         rebased(plan)
     assert "to go on with what is left" in caught.value.hint
-    lose(model)
+    renew(model, model.topics.redo, REDO_SETTINGS)
     assert rebased(plan).notes == ["shards 4 held nothing: what they held was lost before"]
     other = genesis_of(held)._replace(hash_key=bytes(16)).message().SerializeToString()
     redis.set(held.keys.meta(6), other)
@@ -144,7 +136,7 @@ def test_a_shard_that_was_lost_is_said_and_one_lost_later_is_refused(
 def test_what_a_rebase_did_survives_a_crash_of_the_store(
     model: Model, plan: Plan, held: MarkedStore, server: EmbeddedStore
 ) -> None:
-    lose(model)
+    renew(model, model.topics.redo, REDO_SETTINGS)
     genesis = rebased(plan).genesis
     server.kill()
     server.restart()
@@ -156,7 +148,7 @@ def test_a_store_without_aof_is_rebased_with_a_warning(real_broker: Broker, mode
     with EmbeddedStore(tmp_path / "store", {"appendonly": "no"}) as server:
         model = Model(model_name, real_broker.address, server.address, tmp_path)
         subprocess.run([SAROS, "init"], env=model.environ(), check=True)
-        lose(model)
+        renew(model, model.topics.redo, REDO_SETTINGS)
         done = subprocess.run([SAROS, "rebase"], env=model.environ(), capture_output=True, text=True, check=True)
         assert done.stderr.count("what was written may be lost with the store's memory") == 1
         assert "16 of 16 shards" in done.stdout
