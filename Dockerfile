@@ -20,7 +20,7 @@ RUN pip --python /opt/saros/bin/python install --no-cache-dir --disable-pip-vers
 
 # Then the kernels, of which the source is all that they depend on: a change of anything else compiles nothing.
 ARG SITE=/opt/saros/lib/python3.11/site-packages/saros
-COPY services/saros/__init__.py services/saros/errors.py services/saros/kernels.py $SITE/
+COPY services/saros/__init__.py services/saros/children.py services/saros/errors.py services/saros/kernels.py $SITE/
 COPY services/saros/core $SITE/core
 COPY services/saros/wire $SITE/wire
 ARG CPU=x86-64-v3
