@@ -35,6 +35,7 @@ _TICK_S, _BOUND_S = 0.1, 5.0
 _START_S, _KERNELS_S, _READY_S = 60.0, 900.0, 180.0
 # All of it within ten seconds, the stream's one and the store's two included. What is killed has lost nothing.
 _END_S = {"traffic": 2.0, "kernels": 0.1, "rebase": 0.5, "api": 2.5, "trainer": 3.0, "broker": 0.2}
+_WORKS = ("kernels", "rebase")  # have a work to do, and end when it is done
 _ADDRESS = "SAROS_KAFKA__BOOTSTRAP="  # what a broker says that is ready
 _STARTED = "trainer was started"  # what a trainer says that is
 
@@ -191,7 +192,7 @@ class Up:
         if self._asked:
             raise _AskedError
         for part in self._parts.values():
-            if part.code is not None:
+            if part.code is not None and (part.code or part.name not in _WORKS):
                 raise DiedError(part.name, part.code, last_words(f"{part.name} has ended", part.said()))
         if self._store is not None and self._store.code is not None:
             words = last_words("the store has ended", self._store.log.read_text(errors="replace"))
@@ -204,15 +205,10 @@ class Up:
 
     def _await_end(self, name: str, most_s: float) -> None:
         """Wait until a child has done its work."""
-        part = self._parts.pop(name)
-        try:
-            self._until(lambda: part.code is not None, f"{name} to be done", most_s)
-        finally:
-            if part.code is None:
-                self._parts[name] = part
-        part.end(0)
-        if part.code:
-            raise DiedError(name, part.code, last_words(f"{name} failed", part.said()))
+        part = self._parts[name]
+        self._until(lambda: part.code is not None, f"{name} to be done", most_s)
+        self._look()
+        self._parts.pop(name).end(0)
         self._show(name, self._rows[name].what, "done")
 
     def _is_answering(self) -> bool:
