@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ConnectionError
 
-from saros.adapters.redis import EmbeddedStore
+from saros.adapters.redis import EmbeddedStore, embedded
 from saros.adapters.redis.embedded import find_server
 from saros.errors import InputError, StoreError
 from tests.store import connect
@@ -94,7 +94,19 @@ def test_it_is_ended_in_order(tmp_path: Path) -> None:
     store.close()  # once more is as good
 
 
-def test_a_directory_has_one_server(tmp_path: Path) -> None:
+def test_a_start_that_is_given_up_leaves_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def give_up() -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        EmbeddedStore(tmp_path, look=give_up)
+    monkeypatch.setattr(embedded, "_LOCK_S", 0.1)
+    with EmbeddedStore(tmp_path) as store:
+        put(store.address, "one")
+
+
+def test_a_directory_has_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_LOCK_S", 0.1)
     with EmbeddedStore(tmp_path) as store:
         put(store.address, "one")
         with pytest.raises(InputError, match="is the directory of a store that runs: stop it, or give another"):

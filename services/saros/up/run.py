@@ -140,7 +140,7 @@ class Up:
             self._show("store", "given", "runs")
             return plan.store.url
         self._show("store", f"embedded, {plan.store_dir}", "starts")
-        self._store = EmbeddedStore(plan.store_dir)
+        self._store = EmbeddedStore(plan.store_dir, look=self._check_asked)
         self._show("store", f"embedded, {plan.store_dir}", "runs")
         return self._store.address
 
@@ -188,9 +188,12 @@ class Up:
                 raise SarosError(f"waited {most_s:g} s for {what} — see the logs in {self._plan.logs}")
             time.sleep(_TICK_S)
 
-    def _look(self) -> None:
+    def _check_asked(self) -> None:
         if self._asked:
             raise _AskedError
+
+    def _look(self) -> None:
+        self._check_asked()
         for part in self._parts.values():
             if part.code is not None and (part.code or part.name not in _WORKS):
                 raise DiedError(part.name, part.code, last_words(f"{part.name} has ended", part.said()))

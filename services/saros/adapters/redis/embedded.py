@@ -17,7 +17,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +33,7 @@ from saros import children
 from saros.errors import InputError, StoreError
 
 _READY_S = 0.01
-_LOCK_S = 1.0
+_LOCK_S = 10.0  # a server with much in memory takes its time to die
 _CLOSE_S = 2.0  # what is killed then has lost nothing: what it acknowledged is written
 
 _OPTIONS = {
@@ -53,9 +53,13 @@ _OPTIONS = {
 class EmbeddedStore:
     """A server that runs for as long as this object is open."""
 
-    def __init__(self, data_dir: Path, options: Mapping[str, str] = {}, timeout_s: float = 60.0) -> None:
-        """`options` go over ours; `timeout_s` is for the start, which reads all that is in the directory."""
-        self._program = find_server()
+    def __init__(
+        self, data_dir: Path, options: Mapping[str, str] = {}, timeout_s: float = 60.0,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`options` go over ours. The start reads all that is in the directory: it has `timeout_s`, and what `look`
+        raises meanwhile ends it."""
+        self._program, self._look = find_server(), look
         self.data_dir, self._options, self._timeout_s = data_dir.resolve(), {**_OPTIONS, **options}, timeout_s
         # Not in the data's directory: the path of a socket may have no more than some 100 bytes.
         self._socket_dir = Path(tempfile.mkdtemp(prefix="saros-"))
@@ -103,6 +107,7 @@ class EmbeddedStore:
                             f"{self.data_dir} is the directory of a store that runs",
                             "stop it, or give another directory",
                         ) from None
+                    self._look()
                     time.sleep(_READY_S)
 
     def _await(self, process: subprocess.Popen[bytes]) -> None:
@@ -116,6 +121,7 @@ class EmbeddedStore:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_READY_S)
                     raise StoreError(self._obituary(f"the embedded store ended with code {process.returncode}"))
+                self._look()
                 if time.monotonic() > until:
                     raise StoreError(self._obituary(f"the embedded store did not start in {self._timeout_s:g} s"))
 
