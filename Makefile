@@ -93,6 +93,7 @@ rules: ## Write the Prometheus rules anew as Kubernetes has them. A test fails w
 
 tools: ## Get promtool and Prometheus (Debian's, unpacked here) and kustomize (by Go) for the tests of deploy/.
 	@rm -rf $(TOOLS) && mkdir -p $(TOOLS)
+	@apt-get download --print-uris prometheus > /dev/null 2>&1 || apt-get update --quiet --quiet  # no list of packages yet
 	cd $(TOOLS) && apt-get download --quiet prometheus && dpkg -x prometheus_*.deb . && ln -s usr/bin/prom* .
 	GOBIN=$(TOOLS) go install sigs.k8s.io/kustomize/kustomize/v5@$(KUSTOMIZE_VERSION)
 
