@@ -55,6 +55,7 @@ check: $(STAMP) ## Lint, formatting, types, who may import whom, and the example
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/saros warm
 	$(BIN)/pytest --quiet README.md
 
 screenshot: $(STAMP) ## Make the pictures of README.md anew, with an installed Chromium.
