@@ -1,6 +1,7 @@
 """The routes about items, users and the gate: what HTTP makes of them, to a real broker; and what is wrong is named."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -357,6 +358,23 @@ def test_a_change_of_the_gate_goes_whole_to_every_partition(
     for partition in range(PARTITIONS):
         changes = [event.gate_change for home, event in found if home == partition]
         assert changes == [gate_change(each, revision) for revision, each in enumerate(rules, start=1)]
+
+
+def test_a_change_that_not_all_partitions_took_names_those_and_counts_no_events() -> None:
+    def counted(running: Served) -> list[str]:
+        text = running.client.get("/metrics").text
+        return re.findall(r"^saros_api_events_(?:accepted|unacknowledged)_total \S+$", text, re.MULTILINE)
+
+    with served(Double(PARTITIONS), ack_timeout_s=0.5) as running:
+        before = counted(running)
+        answer = running.client.patch("/v1/gate", json={"blocks_max": 60})
+        check_problem(answer, 503, "kafka-away")
+        told = answer.json()
+        assert (told["partitions"], told["token"]) == ([0, 1, 2], "")
+        assert "events" not in told["detail"]
+        assert not {"accepted", "unacknowledged", "rejected"} & told.keys()
+        assert len(before) == 2
+        assert counted(running) == before
 
 
 def test_the_gate_is_told_as_each_partition_has_it() -> None:

@@ -80,11 +80,12 @@ class Door:
         route, hot, raw = self._find(scope["raw_path"])
         endpoint = hot.endpoint if hot is not None else None
         headers = dict(scope["headers"])
-        request_id, key = request_id_of(headers), ""
+        request_id, who = request_id_of(headers), ""
         status, stays = 500, route in _STREAMS
         self._busy, self._streams = self._busy + (not stays), self._streams + stays
         try:
             key = self._guard.admit(self._check(route, method), headers.get(b"x-api-key"))
+            who, scope["may"] = key.name, key.may
             if endpoint is not None and method == "GET":
                 body = await endpoint(raw, scope["query_string"])
                 status = 200
@@ -99,7 +100,7 @@ class Door:
             await _send_problem(send, ProblemError(INTERNAL, "the log of the service says more"), request_id)
         finally:
             self._busy, self._streams = self._busy - (not stays), self._streams - stays
-            self._note(route, method, status, start, headers, request_id, key, scope.get("client"))
+            self._note(route, method, status, start, headers, request_id, who, scope.get("client"))
 
     def _note(
         self, route: str, method: str, status: int, start_s: float, headers: Headers, request_id: bytes, key: str,

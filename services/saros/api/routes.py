@@ -30,6 +30,7 @@ from saros.api.schemas import (
     Status,
     beyond,
 )
+from saros.api.scopes import ADMIN
 from saros.api.service import Service
 
 _READERS = {JSON: read_json, LINES: read_lines, PROTOBUF: read_protobuf}
@@ -54,7 +55,8 @@ def events_router(service: Service) -> APIRouter:
         except ClientDisconnect:
             raise ProblemError(BAD_REQUEST, "the body ended too early") from None
         events = _READERS[media_type(request)](body, service.limits)
-        receipt = await service.ingest.take(events, service.model.partitions)
+        admin = bool(request.scope["may"] & ADMIN)
+        receipt = await service.ingest.take(events, service.model.partitions, admin=admin)
         rejected = [one.told() for one in receipt.rejected]
         return _json({"accepted": receipt.accepted, "rejected": rejected, "token": receipt.token}, 202)
 

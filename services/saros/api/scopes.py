@@ -12,10 +12,12 @@ from saros.api.schemas import ProblemBody
 # Bits: what a key may do, and what a route asks for. A route that asks for nothing is open to everybody.
 OPEN, INGEST, READ, ADMIN = 0, 1, 2, 4
 # What each scope's name gives a key. An operator who may change items and erase users may do the rest as well.
-GIVES = {"ingest": INGEST, "read": READ, "admin": ADMIN | INGEST | READ}
+EVERYTHING = ADMIN | INGEST | READ
+GIVES = {"ingest": INGEST, "read": READ, "admin": EVERYTHING}
 _NAMES = {INGEST: "ingest", READ: "read", ADMIN: "admin"}
 
 ROUTES = {
+    # Events that change items or erase users need ADMIN, as the routes for the same do: `saros.api.ingest` looks.
     ("POST", "/v1/events"): INGEST,
     ("GET", "/v1/users/{user_id}/recommendations"): READ,
     ("GET", "/v1/recommendations"): READ,
