@@ -448,6 +448,9 @@ class ApiSettings(_Concern):
     header_max_bytes: Annotated[
         int, Field(ge=1024, le=2**20, description="Most bytes of a request's first line and headers")
     ] = 32_768
+    header_timeout_s: Annotated[
+        float, Field(ge=0.1, le=600, description="Seconds that a request's first line and headers may take to come in")
+    ] = 10.0
     body_timeout_s: Annotated[
         float, Field(ge=0.1, le=600, description="Seconds that a request's body may take to come in")
     ] = 10.0

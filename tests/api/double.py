@@ -147,8 +147,8 @@ class Served:
 @contextmanager
 def served(
     model: Double, *, bootstrap: str = "127.0.0.1:1", topic: str = "nowhere", limits: Limits = LIMITS,
-    header_max_bytes: int = 32_768, ack_timeout_s: float = 30.0, queue_messages: int = 10_000,
-    guard: Guard | None = None, access: AccessLog | None = None,
+    header_max_bytes: int = 32_768, header_timeout_s: float = 10.0, ack_timeout_s: float = 30.0,
+    queue_messages: int = 10_000, guard: Guard | None = None, access: AccessLog | None = None,
 ) -> Iterator[Served]:  # fmt: skip
     """Serve a model on a free port until the block ends. Without a broker nothing can be sent."""
     sender = Sender(Cluster(bootstrap), ack_timeout_s=ack_timeout_s, messages_max=queue_messages, bytes_max=64 * 2**20)
@@ -156,7 +156,7 @@ def served(
     failures: list[BaseException | None] = []
     listener = listening("127.0.0.1", 0)
     app = App(service, failures.append, guard, access)
-    server = new_server(app, header_max_bytes, service.live.end)
+    server = new_server(app, header_max_bytes, header_timeout_s, service.live.end)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", app, service, server)

@@ -241,6 +241,8 @@ def test_with_keys_it_is_open_to_others_who_have_one(trained: Model, tmp_path: P
         file.with_suffix(".new").replace(file)
         await_until(lambda: api.client.get("/v1/stats", headers={"x-api-key": "k" * 40}).status_code == 401)
         assert api.client.get("/v1/stats", headers={"x-api-key": new["key"]}).status_code == 200
+        api.process.send_signal(signal.SIGHUP)  # as to others, so that they read their settings again
+        assert api.client.get("/v1/stats", headers={"x-api-key": new["key"]}).status_code == 200
         stop(api)
         words = api.words()
     assert "keys were changed keys=2 names=new,shop" in words

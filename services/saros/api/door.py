@@ -107,7 +107,18 @@ class Door:
         client: tuple[str, int] | None,
     ) -> None:  # fmt: skip
         """Count a request that was answered, and log it if it is to be."""
-        seconds = time.perf_counter() - start_s
+        self._note_after(time.perf_counter() - start_s, route, method, status, headers, request_id, key, client)
+
+    def refused(
+        self, status: int, seconds: float, headers: Headers, request_id: bytes, client: tuple[str, int] | None
+    ) -> None:
+        """Note bytes that the server has answered with an error, as they became no request: they have no method."""
+        self._note_after(seconds, _NOWHERE, "-", status, headers, request_id, "", client)
+
+    def _note_after(
+        self, seconds: float, route: str, method: str, status: int, headers: Headers, request_id: bytes, key: str,
+        client: tuple[str, int] | None,
+    ) -> None:  # fmt: skip
         self._requests.note(route, method, status, seconds)
         if self._access.wants(status):
             peer = client[0] if client else ""

@@ -100,7 +100,5 @@ def declare(document: dict[str, Any], needs: dict[tuple[str, str], int], *, aske
             refusals = p.as_responses((p.NO_KEY, p.NOT_YOURS), ProblemBody.__name__)
             operation["responses"] |= {str(status): response for status, response in refusals.items()}
             operation["responses"] = dict(sorted(operation["responses"].items()))
-        for status, response in operation["responses"].items():
-            # Bytes that are no request have no id.
-            if status not in ("400", "431"):
-                response.setdefault("headers", {})["X-Request-ID"] = {"$ref": "#/components/headers/X-Request-ID"}
+        for response in operation["responses"].values():
+            response.setdefault("headers", {})["X-Request-ID"] = {"$ref": "#/components/headers/X-Request-ID"}
