@@ -71,6 +71,28 @@ def test_what_is_too_much_is_sent_away_and_the_rest_is_served() -> None:
         assert api.client.get("/v1/users/bob/recommendations").status_code == 200
 
 
+def test_who_waits_for_a_token_has_a_limit_of_its_own_and_starves_nobody() -> None:
+    model, path = Double(), "/v1/users/ann/recommendations?min_token=0:1"
+    limits = Limits(concurrency_max=1, waits_max=3)
+    with served(model, limits=limits) as api, ThreadPoolExecutor(3) as pool:
+        model.go_on = asyncio.Event()
+        waiting = [pool.submit(api.client.get, path) for _ in range(3)]
+        assert all(model.entered.acquire(timeout=10) for _ in waiting)
+        assert api.client.get("/v1/popular").status_code == 200, "one may be in work, and those who wait are not"
+        text = api.client.get("/metrics").text
+        assert "saros_api_requests_waiting 3.0" in text
+        assert "saros_api_requests_in_work 1.0" in text
+        answer = api.client.get(path)
+        check_problem(answer, 503, "overloaded")
+        assert "3 requests wait for a token" in answer.json()["detail"]
+        assert int(answer.headers["retry-after"]) >= 1
+        release(api)
+        assert [one.result().status_code for one in waiting] == [200] * 3
+        text = api.client.get("/metrics").text
+        assert "saros_api_requests_waiting 0.0" in text
+        assert "saros_api_requests_in_work 1.0" in text, "the one that asks"
+
+
 def release(api: Served) -> None:
     """Let the requests go on that wait in the model."""
     event = api.model.go_on

@@ -1,7 +1,10 @@
 """Serving, over a real broker and a real store: what was clicked a moment ago is in the next answer."""
 
+import asyncio
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -63,6 +66,46 @@ def test_read_your_writes_a_hundred_times(live: Model, sender: Sender) -> None:
             (late,) = await model.recommend([Wish("user-1", token="0:1000000", wait_ms=30)])
             assert late.token_reached is False
             assert late.items
+
+    run(work())
+
+
+def test_whoever_waits_for_a_token_says_so_and_nobody_else(live: Model, sender: Sender) -> None:
+    asked, inside, most = 0, 0, 1
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        nonlocal asked, inside
+        asked += 1
+        if inside == most:
+            raise LookupError("too many wait")
+        inside += 1
+        try:
+            yield
+        finally:
+            inside -= 1
+
+    async def work() -> None:
+        token = sender.learn("bob", 3)
+        async with serving(live) as model:
+            (there,) = await model.recommend([Wish("bob", token=token, wait_ms=9000)])
+            await written(live)
+            model._waiting = waiting
+            far = Wish("bob", token="0:1000000", wait_ms=300)
+            for wish in (Wish("bob"), Wish("bob", token=token, wait_ms=9000), far._replace(wait_ms=0)):
+                assert (await model.recommend([wish]))[0].items == there.items
+            assert (await model.person("bob", token, 9000))[1]
+            assert asked == 0, "what is there is not waited for"
+            first = asyncio.create_task(model.recommend([far, far]))
+            await until(lambda: inside == 1)
+            with pytest.raises(LookupError):
+                await model.rank(far, ["left/0"])
+            with pytest.raises(LookupError):
+                await model.person("bob", far.token, 300)
+            assert [answer.token_reached for answer in await first] == [False, False]
+            assert inside == 0
+            found, reached_it = await model.person("bob", far.token, 100)
+            assert (found is not None, reached_it, inside) == (True, False, 0)
 
     run(work())
 

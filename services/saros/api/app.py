@@ -90,8 +90,8 @@ class App(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """Return the framework's stack with the door before it: the hot routes need nothing of the stack."""
         stack = Aliased(super().build_middleware_stack())
-        limits = self._service.limits
-        self._door = Door(stack, self._hot, self.needs, limits, self._requests, self._guard, self._access)
+        room = self._service.room
+        self._door = Door(stack, self._hot, self.needs, room, self._requests, self._guard, self._access)
         return self._door
 
     @property

@@ -95,6 +95,7 @@ def api() -> None:
     from saros.api.access import AccessLog
     from saros.api.app import App
     from saros.api.model import Model
+    from saros.api.room import Room
     from saros.api.server import freeze, listening, new_server, serve
     from saros.api.service import Service
     from saros.telemetry import BUILD, log, log_to_stderr
@@ -108,7 +109,8 @@ def api() -> None:
         messages_max=settings.api.queue_max_messages,
         bytes_max=settings.api.queue_max_mb * 2**20,
     )
-    service = Service(Model(plan), sender, topics_of(plan.model).events, limits)
+    room = Room(limits)
+    service = Service(Model(plan, room.wait), sender, topics_of(plan.model).events, limits, room)
     failures: list[BaseException] = []
 
     def ready(failure: BaseException | None) -> None:
