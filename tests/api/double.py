@@ -43,6 +43,7 @@ class Double:
         self.entered = threading.Semaphore(0)
         self.fails: Exception | None = None
         self.gate = Gates(partitions, GateRules())
+        self.clicks: float | None = None  # in a block
         self.samples = self.pulses = 0
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -121,6 +122,9 @@ class Double:
 
     def gates(self) -> Gates:
         return self.gate
+
+    def clicks_per_block(self) -> float | None:
+        return self.clicks
 
     def stats(self) -> dict[str, object]:
         return {"items": len(ITEMS)}

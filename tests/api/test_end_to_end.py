@@ -268,6 +268,11 @@ def test_keys_that_are_wrong_are_named_and_not_shown(trained: Model, tmp_path: P
     assert "none of ingest, read, admin" in wrong.stderr
 
 
+def test_a_gate_that_no_trainer_runs_is_refused(trained: Model) -> None:
+    answer = saros(trained, "api", SAROS_GATE__MODE="session")
+    assert (answer.returncode, "SAROS_GATE__MODE=session is not there yet" in answer.stderr) == (2, True), answer.stderr
+
+
 def test_a_port_that_is_taken_is_named(trained: Model) -> None:
     with started(trained) as api:
         port = str(api.client.base_url.port)

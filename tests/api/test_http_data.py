@@ -10,9 +10,13 @@ import pytest
 
 from saros.adapters.kafka import Admin, Cluster
 from saros.adapters.names import EVENTS_SETTINGS
+from saros.api import gate_routes, gates
 from saros.api.limits import Limits
 from saros.api.replies import new_id
-from saros.core.gate import GateRules
+from saros.core.bounds import Dropped
+from saros.core.codec import pack_partition
+from saros.core.gate import GateRules, gate_state
+from saros.core.timeline import new_timeline
 from saros.errors import StoreError
 from saros.wire.encode import events_in
 from saros.wire.partitions import partitions_of
@@ -346,14 +350,16 @@ def test_a_change_of_the_gate_goes_whole_to_every_partition(
     assert answer.json()["token"] == "0:0,1:0,2:0"
     second = linked.client.patch("/v1/gate", json={"blocks_min": 3, "blocks_max": 60, "window_days": 2, "revision": 1})
     assert second.json()["revision"] == 2, "though the log has not told of the first yet"
-    third = linked.client.patch("/v1/gate", json={"blocks_min": "min", "own_row": "learn"}).json()
+    third = linked.client.patch(
+        "/v1/gate", json={"blocks_min": "min", "own_row": "learn", "repeat_clicks": "learn"}
+    ).json()
     assert third["settings"] == {
         "blocks_min": "min", "blocks_max": 60, "blocks_max_floor": 50, "blocks_max_ceiling": 100, "window_days": 2,
-        "mode": "shadow", "own_row": "learn", "repeat_clicks": "ignore",
+        "mode": "shadow", "own_row": "learn", "repeat_clicks": "learn",
     }  # fmt: skip
     first = GateRules(percentile=95.5, mode=2)
     then = first._replace(blocks_min=3, blocks_max=60, window_days=2)
-    rules = [first, then, then._replace(blocks_min=0, own_row=True)]
+    rules = [first, then, then._replace(blocks_min=0, own_row=True, ignore_repeats=False)]
     found = sent(real_broker, made, group)
     for partition in range(PARTITIONS):
         changes = [event.gate_change for home, event in found if home == partition]
@@ -395,6 +401,31 @@ def test_the_gate_is_told_as_each_partition_has_it() -> None:
         check_problem(running.client.patch("/v1/gate", json={"mode": "shadow", "revision": 3}), 409, "conflict")
 
 
+def test_clicks_of_a_simulated_gate_are_those_that_blocks_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ways, path = Double(5), list[float](), "/v1/gate/simulate?blocks_min=1&blocks_max=9"
+
+    async def noted(begun_s: float) -> float:
+        ways.append(begun_s)
+        return begun_s
+
+    found = Dropped(users=4, blocks=7, users_dropped=2, blocks_dropped=3, users_exact=True, blocks_exact=True)
+    monkeypatch.setattr(gates, "dropped", lambda *_: found)
+    monkeypatch.setattr(gate_routes, "SLICE_S", 0.0)
+    monkeypatch.setattr(gate_routes, "give_way", noted)
+    state = gate_state(GateRules())
+    for partition in range(5):
+        model.gate.note(partition, pb.Partition(state=pack_partition(new_timeline(1), state)))
+    with served(model) as running:
+        assert running.client.get(path).json()["clicks"] == {
+            "total": None, "dropped": None, "share": 3 / 7, "exact": False,
+        }  # fmt: skip
+        assert len(ways) == 5, "others may have their turn after each partition"
+        model.clicks = 1.5
+        told = running.client.get(path).json()
+        assert told["clicks"] == {"total": 52, "dropped": 22, "share": 3 / 7, "exact": False}
+        assert told["blocks"] == {"total": 35, "dropped": 15, "share": 3 / 7, "exact": True}
+
+
 @pytest.mark.parametrize(
     ("body", "where"),
     [
@@ -413,7 +444,8 @@ def test_the_gate_is_told_as_each_partition_has_it() -> None:
         ({"mode": "session"}, "mode"),
         ({"mode": 1}, "mode"),
         ({"own_row": True}, "own_row"),
-        ({"repeat_clicks": "learn"}, "repeat_clicks"),
+        ({"repeat_clicks": "drop"}, "repeat_clicks"),
+        ({"repeat_clicks": True}, "repeat_clicks"),
         ({"revision": -1, "blocks_max": 60}, "revision"),
     ],
 )

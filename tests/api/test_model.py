@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from saros.api import desk
 from saros.api.model import Model as Served
 from saros.api.model import Wish
+from saros.api.plan import Extras
 from saros.wire.v1.events_pb2 import Event, ItemUpsert
 from tests.api.runs import Sender, reached, run, serving, trim_all, until, written
 from tests.trainer.runs import Model
@@ -108,6 +110,53 @@ def test_whoever_waits_for_a_token_says_so_and_nobody_else(live: Model, sender: 
             assert (found is not None, reached_it, inside) == (True, False, 0)
 
     run(work())
+
+
+def test_one_call_of_many_wishes_gives_way_between_its_pieces(
+    live: Model, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        token = sender.learn("bob", 3)
+        async with serving(live) as model:
+            await model.recommend([Wish(token=token, wait_ms=9000)])
+            turns, wishes = 0, [Wish(session=((f"bob/{k % 3}", True),), k=2 + k) for k in range(50)]
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            alone = [(await model.recommend([wish]))[0].items for wish in wishes]
+            monkeypatch.setattr(desk, "SLICE_S", 0.0)
+            monkeypatch.setattr(desk, "_SLICE_ROWS", 1)
+            task = asyncio.create_task(others())
+            await asyncio.sleep(0)
+            turns = 0
+            together = await model.recommend(wishes)
+            task.cancel()
+            assert turns >= len(wishes)
+            assert [answer.items for answer in together] == alone
+
+    run(work())
+
+
+def test_pieces_are_what_a_slice_has_room_for() -> None:
+    plain, long = Wish(), Wish(k=1000)
+    extra = plain._replace(extras=Extras("id", "seed", explain=True))
+
+    def sizes(*wishes: Wish, items: int = 100) -> list[int]:
+        found = list(desk.pieces(wishes, items))
+        assert [first for first, _ in found] == [0, *[end for _, end in found[:-1]]]
+        assert found[-1][1] == len(wishes)
+        return [end - first for first, end in found]
+
+    assert sizes(plain) == [1]
+    assert sizes(*[plain] * 150) == [64, 64, 22]
+    assert sizes(*[plain] * 5, items=150_000) == [2, 2, 1]
+    assert sizes(*[plain] * 3, items=10**7) == [1, 1, 1]
+    assert sizes(*[long] * 3) == [1, 1, 1]
+    assert sizes(plain, extra, extra, plain) == [1, 1, 1, 1]
 
 
 def test_who_is_erased_vanishes(live: Model, sender: Sender) -> None:

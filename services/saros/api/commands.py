@@ -25,6 +25,8 @@ def plan_of(settings: Settings) -> "ApiPlan":
     for name, value in (("SAROS_KAFKA__BOOTSTRAP", settings.kafka.bootstrap), ("SAROS_REDIS__URL", settings.redis.url)):
         if not value:
             raise InputError(f"{name} is not set", "give an address")
+    if settings.gate.mode == "session":  # no trainer runs it, so it would be told of a gate that there is not
+        raise InputError("SAROS_GATE__MODE=session is not there yet", "set it to immediate or shadow")
     return ApiPlan(
         model=settings.model.name,
         cluster=settings.kafka.cluster(),

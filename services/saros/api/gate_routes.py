@@ -6,12 +6,14 @@ is not given is taken from the highest revision that is known here, or that was 
 """
 
 import asyncio
+import time
 
 from fastapi import APIRouter, Request, Response
 
 from saros.api import openapi_data as docs
 from saros.api.bodies import BodyRoute
 from saros.api.data_schemas import GateChangeBody, GateChanged, GateTold, Simulated
+from saros.api.desk import SLICE_S, give_way
 from saros.api.gates import changed, settings_of
 from saros.api.problems import CONFLICT, ProblemError, invalid
 from saros.api.queries import read_query, tables_of
@@ -76,15 +78,24 @@ def _plain_router(service: Service) -> APIRouter:
         low, high = given["blocks_min"], given["blocks_max"]
         if low > high:
             raise invalid("query", "blocks_min", "is above blocks_max: nothing would be left")
-        found = service.model.gates().simulate(low, high)
-        blocks = _share(found.blocks, found.blocks_dropped, found.blocks_exact)
+        begun_s = time.perf_counter()
+        for found in service.model.gates().simulate(low, high):  # noqa: B007  # the last one is of all partitions
+            if time.perf_counter() - begun_s > SLICE_S:
+                begun_s = await give_way(begun_s)
+        blocks, each = _share(found.blocks, found.blocks_dropped, found.blocks_exact), service.model.clicks_per_block()
         return json_response({
             "blocks_min": low,
             "blocks_max": high,
             "users": _share(found.users, found.users_dropped, found.users_exact),
             "blocks": blocks,
-            # The histogram knows no clicks: they are dropped as blocks are, if blocks have as many of them.
-            "clicks": {"total": None, "dropped": None, "share": blocks["share"], "exact": False},
+            "clicks": {
+                # The histogram knows no clicks. Blocks are taken to have as many as those that were closed since
+                # this process began to listen, each alike.
+                "total": None if each is None else round(each * found.blocks),
+                "dropped": None if each is None else round(each * found.blocks_dropped),
+                "share": blocks["share"],
+                "exact": False,
+            },
         })  # fmt: skip
 
     return router

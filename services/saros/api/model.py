@@ -259,6 +259,10 @@ class Model:
         assert self._world is not None, "it was ready"
         return self._world.gates
 
+    def clicks_per_block(self) -> float | None:
+        """Return how many clicks a block had, of those that were closed since this process follows the log."""
+        return self._pulse.clicks_per_block()
+
     def stats(self) -> dict[str, object]:
         """Return how it stands, in numbers."""
         world = self._world
