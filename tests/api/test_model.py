@@ -13,6 +13,7 @@ from saros.api import desk
 from saros.api.model import Model as Served
 from saros.api.model import Wish
 from saros.api.plan import Extras
+from saros.api.service_schemas import Stats
 from saros.wire.v1.events_pb2 import Event, ItemUpsert
 from tests.api.runs import Sender, reached, run, serving, trim_all, until, written
 from tests.trainer.runs import Model
@@ -44,6 +45,19 @@ def test_a_click_changes_the_next_answer(live: Model, sender: Sender) -> None:
             assert best in ids(all_of.items)
             assert dict(all_of.items)[best] != before.items[0][1]
             assert after.model_time_ms > before.model_time_ms > 0
+
+    run(work())
+
+
+def test_stats_are_what_the_document_says(live: Model, sender: Sender) -> None:
+    async def work() -> None:
+        sender.learn("bob", 3)
+        async with serving(live, ready=False) as model:
+            early = Stats.model_validate(model.stats(), strict=True)
+            assert model.stats().keys() == early.model_fields_set == {"model", "ready", "why_not_ready"}
+            await until(lambda: not model.why_not_ready())
+            told = Stats.model_validate(model.stats(), strict=True)
+            assert told.model_fields_set == model.stats().keys() == Stats.model_fields.keys() - {"why_not_ready"}
 
     run(work())
 

@@ -18,7 +18,8 @@ from saros.api.aliases import ALIASES, Alias
 from saros.api.event_document import EVENTS_BODY
 from saros.api.limits import Limits
 from saros.api.queries import Parameter, Table, tables_of
-from saros.api.schemas import Popular, ProblemBody, Recommendations, Similar, list_limits
+from saros.api.schemas import Popular, Recommendations, Similar, list_limits
+from saros.api.service_schemas import ProblemBody
 
 _REF = "#/components/schemas/"
 _ALWAYS = (p.BAD_REQUEST, p.TIMEOUT, p.HEAD_TOO_LARGE, p.INTERNAL)

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 MEDIA_TYPE = "application/problem+json"
 _URN = "urn:saros:problem:"
+_TEXT = {"type": "string"}
 
 
 class Kind(NamedTuple):
@@ -141,6 +142,8 @@ def as_responses(kinds: Iterable[Kind], model: str) -> dict[int | str, dict[str,
         response["description"] = " ".join((response["description"], kind.meaning)).strip()
         if kind.retry_s:
             response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+        if kind is NO_KEY:
+            response["headers"] = {"WWW-Authenticate": {"description": "How to say who asks.", "schema": _TEXT}}
         response["content"][MEDIA_TYPE]["examples"][kind.name] = {
             "value": {"type": kind.type, "title": kind.title, "status": kind.status, "detail": kind.meaning}
         }

@@ -27,11 +27,11 @@ from saros.api.schemas import (
     Recommendations,
     RecommendBody,
     SessionEvent,
-    Status,
     beyond,
 )
 from saros.api.scopes import ADMIN
 from saros.api.service import Service
+from saros.api.service_schemas import Stats, Status
 
 _READERS = {JSON: read_json, LINES: read_lines, PROTOBUF: read_protobuf}
 _CLICKED = ("click", "positive")
@@ -149,7 +149,7 @@ def plain_router(service: Service, requests: Requests) -> APIRouter:
     async def root() -> Response:
         return Response(front.text, headers=front.headers, media_type="text/html")
 
-    @router.get("/v1/stats", response_model=dict[str, object], **openapi.STATS)
+    @router.get("/v1/stats", response_model=Stats, **openapi.STATS)
     async def stats() -> Response:
         return _json(service.model.stats())
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from saros.api import problems as p
-from saros.api.schemas import ProblemBody
+from saros.api.service_schemas import ProblemBody
 
 # Bits: what a key may do, and what a route asks for. A route that asks for nothing is open to everybody.
 OPEN, INGEST, READ, ADMIN = 0, 1, 2, 4
