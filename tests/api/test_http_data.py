@@ -11,6 +11,7 @@ import pytest
 from saros.adapters.kafka import Admin, Cluster
 from saros.adapters.names import EVENTS_SETTINGS
 from saros.api import gate_routes, gates
+from saros.api.gates import Gates
 from saros.api.limits import Limits
 from saros.api.replies import new_id
 from saros.core.bounds import Dropped
@@ -381,6 +382,17 @@ def test_a_change_that_not_all_partitions_took_names_those_and_counts_no_events(
         assert not {"accepted", "unacknowledged", "rejected"} & told.keys()
         assert len(before) == 2
         assert counted(running) == before
+
+
+def test_another_log_begins_with_the_first_revision(linked: Served) -> None:
+    model = linked.model
+    assert linked.client.patch("/v1/gate", json={"window_days": 3}).json()["revision"] == 1
+    assert linked.client.patch("/v1/gate", json={"blocks_max": 60}).json()["settings"]["window_days"] == 3
+    before = model.gate
+    model.gate = Gates(PARTITIONS, GateRules(), log_id=9)
+    told = linked.client.patch("/v1/gate", json={"blocks_max": 70, "revision": 0}).json()
+    assert (told["revision"], told["settings"]["window_days"]) == (1, 7)
+    model.gate = before
 
 
 def test_the_gate_is_told_as_each_partition_has_it() -> None:

@@ -32,6 +32,7 @@ def _body_router(service: Service) -> APIRouter:
     router, one_by_one = APIRouter(route_class=BodyRoute), asyncio.Lock()
     sent = GateChange()  # the last one that Kafka took from here: the log has it a moment later
     used = 0  # the last revision from here, whatever became of it
+    log_id = 0  # of the log that both are of: another one begins anew
 
     @router.patch("/v1/gate", status_code=202, response_model=GateChanged, **docs.GATE_PATCH)
     async def patch_gate(body: GateChangeBody) -> Response:
@@ -40,8 +41,10 @@ def _body_router(service: Service) -> APIRouter:
             return await change(body)
 
     async def change(body: GateChangeBody) -> Response:
-        nonlocal sent, used
+        nonlocal sent, used, log_id
         gates = service.model.gates()
+        if gates.log_id != log_id:
+            sent, used, log_id = GateChange(), 0, gates.log_id
         latest = sent if supersedes(sent, gates.highest) else gates.highest
         if body.revision is not None and body.revision != latest.revision:
             raise ProblemError(CONFLICT, f"the gate is at revision {latest.revision}", revision=latest.revision)

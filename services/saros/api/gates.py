@@ -46,9 +46,9 @@ class Crowd:
 class Gates:
     """The gate of all partitions."""
 
-    def __init__(self, partitions: int, rules: GateRules) -> None:
+    def __init__(self, partitions: int, rules: GateRules, log_id: int = 0) -> None:
         """`rules` are those of the settings, which hold until a change comes."""
-        self._rules = rules
+        self._rules, self.log_id = rules, log_id
         self._states = [b""] * partitions
         self._changes = [GateChange()] * partitions
 
