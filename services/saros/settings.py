@@ -448,6 +448,9 @@ class ApiSettings(_Concern):
     header_max_bytes: Annotated[
         int, Field(ge=1024, le=2**20, description="Most bytes of a request's first line and headers")
     ] = 32_768
+    header_timeout_s: Annotated[
+        float, Field(ge=0.1, le=600, description="Seconds that a request's first line and headers may take to come in")
+    ] = 10.0
     body_timeout_s: Annotated[
         float, Field(ge=0.1, le=600, description="Seconds that a request's body may take to come in")
     ] = 10.0
@@ -457,6 +460,10 @@ class ApiSettings(_Concern):
     streams_max: Annotated[
         int, Field(ge=1, le=10_000, description="Most streams of /v1/live open at once; more are sent away with 503")
     ] = 32
+    waits_max: Annotated[
+        int,
+        Field(ge=1, le=10_000, description="Most requests that wait for a token at once; more are sent away with 503"),
+    ] = 256
     wait_ms_max: Annotated[
         int, Field(ge=0, le=60_000, description="Most milliseconds that a request may wait for its token")
     ] = 10_000

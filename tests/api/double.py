@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import httpx
 
@@ -14,7 +14,9 @@ from saros.api.app import App
 from saros.api.gates import Gates
 from saros.api.guard import Guard
 from saros.api.limits import Limits
+from saros.api.model import Waiting
 from saros.api.plan import Answer, Call, Wish
+from saros.api.room import Room
 from saros.api.server import Server, listening, new_server
 from saros.api.service import Service
 from saros.api.views import ItemView
@@ -37,9 +39,11 @@ class Double:
         self.reasons: list[str] = []
         self.closed = False
         self.go_on: asyncio.Event | None = None  # set: `recommend` waits for it
+        self.waiting: Waiting = nullcontext  # what it does so in, where a wish has a token
         self.entered = threading.Semaphore(0)
         self.fails: Exception | None = None
         self.gate = Gates(partitions, GateRules())
+        self.clicks: float | None = None  # in a block
         self.samples = self.pulses = 0
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -56,7 +60,8 @@ class Double:
         self.asked += wishes
         self.entered.release()
         if self.go_on is not None:
-            await self.go_on.wait()
+            with self.waiting() if wishes[0].token else nullcontext():
+                await self.go_on.wait()
         if self.fails is not None:
             raise self.fails
         return [self._answer(wish, ITEMS) for wish in wishes]
@@ -118,6 +123,9 @@ class Double:
     def gates(self) -> Gates:
         return self.gate
 
+    def clicks_per_block(self) -> float | None:
+        return self.clicks
+
     def stats(self) -> dict[str, object]:
         return {"items": len(ITEMS)}
 
@@ -147,16 +155,18 @@ class Served:
 @contextmanager
 def served(
     model: Double, *, bootstrap: str = "127.0.0.1:1", topic: str = "nowhere", limits: Limits = LIMITS,
-    header_max_bytes: int = 32_768, ack_timeout_s: float = 30.0, queue_messages: int = 10_000,
-    guard: Guard | None = None, access: AccessLog | None = None,
+    header_max_bytes: int = 32_768, header_timeout_s: float = 10.0, ack_timeout_s: float = 30.0,
+    queue_messages: int = 10_000, guard: Guard | None = None, access: AccessLog | None = None,
 ) -> Iterator[Served]:  # fmt: skip
     """Serve a model on a free port until the block ends. Without a broker nothing can be sent."""
     sender = Sender(Cluster(bootstrap), ack_timeout_s=ack_timeout_s, messages_max=queue_messages, bytes_max=64 * 2**20)
-    service = Service(model, sender, topic, limits)
+    room = Room(limits)
+    model.waiting = room.wait
+    service = Service(model, sender, topic, limits, room)
     failures: list[BaseException | None] = []
     listener = listening("127.0.0.1", 0)
     app = App(service, failures.append, guard, access)
-    server = new_server(app, header_max_bytes, service.live.end)
+    server = new_server(app, header_max_bytes, header_timeout_s, service.live.end)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", app, service, server)

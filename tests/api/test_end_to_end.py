@@ -241,6 +241,8 @@ def test_with_keys_it_is_open_to_others_who_have_one(trained: Model, tmp_path: P
         file.with_suffix(".new").replace(file)
         await_until(lambda: api.client.get("/v1/stats", headers={"x-api-key": "k" * 40}).status_code == 401)
         assert api.client.get("/v1/stats", headers={"x-api-key": new["key"]}).status_code == 200
+        api.process.send_signal(signal.SIGHUP)  # as to others, so that they read their settings again
+        assert api.client.get("/v1/stats", headers={"x-api-key": new["key"]}).status_code == 200
         stop(api)
         words = api.words()
     assert "keys were changed keys=2 names=new,shop" in words
@@ -264,6 +266,11 @@ def test_keys_that_are_wrong_are_named_and_not_shown(trained: Model, tmp_path: P
     wrong = saros(trained, "key", "new", "shop", "-s", "write")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "none of ingest, read, admin" in wrong.stderr
+
+
+def test_a_gate_that_no_trainer_runs_is_refused(trained: Model) -> None:
+    answer = saros(trained, "api", SAROS_GATE__MODE="session")
+    assert (answer.returncode, "SAROS_GATE__MODE=session is not there yet" in answer.stderr) == (2, True), answer.stderr
 
 
 def test_a_port_that_is_taken_is_named(trained: Model) -> None:

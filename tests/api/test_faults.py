@@ -6,9 +6,12 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
@@ -25,10 +28,11 @@ from saros.core.jit import I32
 from saros.core.topk import top_k
 from saros.redo.replica import Replica
 from tests.api.runs import PATIENCE_S, Sender, reached, run, serving, trim_all, until, written
+from tests.api.test_end_to_end import started
 from tests.broker import Broker
 from tests.store import connect
 from tests.trainer.copies import rows_of
-from tests.trainer.runs import PARTITIONS, SAROS, Model, running
+from tests.trainer.runs import PARTITIONS, SAROS, Model, await_until, running
 
 
 @pytest.fixture
@@ -135,6 +139,61 @@ def test_the_store_is_stopped_and_started_under_load(trained: Model, own_store: 
             assert all(answer.items for answer in answers)
 
     run(work())
+
+
+def asked_over_http(url: str, worker: int, stop: threading.Event, found: list[tuple[str, int, bool]]) -> None:
+    """Ask for lists in all ways, of users that have no room in memory together; note status and whether it is stale."""
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
+        for k in count(20 * worker):
+            if stop.is_set():
+                return
+            user, others = f"user-{k % 60}", [f"user-{(k + n) % 60}" for n in range(3)]
+            ranked = {"user_id": user, "candidates": ["item/1", "item/2", "nobody knows it"]}
+            for what, answer in (
+                ("get", client.get(f"/v1/users/{user}/recommendations?k=5")),
+                ("post", client.post("/v1/recommendations", json={"users": others, "k": 5})),
+                ("rank", client.post("/v1/rank", json=ranked)),
+            ):
+                told = answer.json()
+                results = told.get("results", [told])
+                found.append((what, answer.status_code, any(one.get("stale") for one in results)))
+
+
+def test_the_store_is_stopped_and_started_under_load_over_http(trained: Model, own_store: EmbeddedStore) -> None:
+    trained.send(300)
+    trained.drain()
+    found, stop = list[tuple[str, int, bool]](), threading.Event()
+
+    def ways(since: int, stale: bool) -> set[str]:
+        return {what for what, _, was_stale in found[since:] if was_stale is stale}
+
+    def await_answers(more: int) -> None:
+        until = len(found) + more
+        await_until(lambda: len(found) >= until, PATIENCE_S, api.words)
+
+    def await_stale() -> None:
+        since = len(found)
+        await_until(lambda: ways(since, True) == {"get", "post", "rank"}, PATIENCE_S, api.words)
+
+    with started(trained, SAROS_API__CACHE_USERS="8") as api, ThreadPoolExecutor(3) as pool:
+        api.await_ready()
+        asking = [pool.submit(asked_over_http, str(api.client.base_url), worker, stop, found) for worker in range(3)]
+        try:
+            await_answers(200)
+            assert ways(0, True) == set()
+            for _ in range(2):
+                own_store.kill()
+                await_stale()
+                await_answers(100)
+                assert api.client.get("/readyz").status_code == 200, "it answers from memory"
+                own_store.restart()
+                await_until(lambda: not ways(len(found) - 100, True), PATIENCE_S, api.words)
+        finally:
+            stop.set()
+        for one in asking:
+            one.result()
+        assert {status for _, status, _ in found} == {200}
+        assert "Traceback" not in api.words()
 
 
 def test_what_the_store_has_not_got_is_served_from_memory(trained: Model, own_store: EmbeddedStore) -> None:

@@ -1,6 +1,7 @@
 """The routes about items, users and the gate: what HTTP makes of them, to a real broker; and what is wrong is named."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -9,9 +10,14 @@ import pytest
 
 from saros.adapters.kafka import Admin, Cluster
 from saros.adapters.names import EVENTS_SETTINGS
+from saros.api import gate_routes, gates
+from saros.api.gates import Gates
 from saros.api.limits import Limits
 from saros.api.replies import new_id
-from saros.core.gate import GateRules
+from saros.core.bounds import Dropped
+from saros.core.codec import pack_partition
+from saros.core.gate import GateRules, gate_state
+from saros.core.timeline import new_timeline
 from saros.errors import StoreError
 from saros.wire.encode import events_in
 from saros.wire.partitions import partitions_of
@@ -345,18 +351,48 @@ def test_a_change_of_the_gate_goes_whole_to_every_partition(
     assert answer.json()["token"] == "0:0,1:0,2:0"
     second = linked.client.patch("/v1/gate", json={"blocks_min": 3, "blocks_max": 60, "window_days": 2, "revision": 1})
     assert second.json()["revision"] == 2, "though the log has not told of the first yet"
-    third = linked.client.patch("/v1/gate", json={"blocks_min": "min", "own_row": "learn"}).json()
+    third = linked.client.patch(
+        "/v1/gate", json={"blocks_min": "min", "own_row": "learn", "repeat_clicks": "learn"}
+    ).json()
     assert third["settings"] == {
         "blocks_min": "min", "blocks_max": 60, "blocks_max_floor": 50, "blocks_max_ceiling": 100, "window_days": 2,
-        "mode": "shadow", "own_row": "learn", "repeat_clicks": "ignore",
+        "mode": "shadow", "own_row": "learn", "repeat_clicks": "learn",
     }  # fmt: skip
     first = GateRules(percentile=95.5, mode=2)
     then = first._replace(blocks_min=3, blocks_max=60, window_days=2)
-    rules = [first, then, then._replace(blocks_min=0, own_row=True)]
+    rules = [first, then, then._replace(blocks_min=0, own_row=True, ignore_repeats=False)]
     found = sent(real_broker, made, group)
     for partition in range(PARTITIONS):
         changes = [event.gate_change for home, event in found if home == partition]
         assert changes == [gate_change(each, revision) for revision, each in enumerate(rules, start=1)]
+
+
+def test_a_change_that_not_all_partitions_took_names_those_and_counts_no_events() -> None:
+    def counted(running: Served) -> list[str]:
+        text = running.client.get("/metrics").text
+        return re.findall(r"^saros_api_events_(?:accepted|unacknowledged)_total \S+$", text, re.MULTILINE)
+
+    with served(Double(PARTITIONS), ack_timeout_s=0.5) as running:
+        before = counted(running)
+        answer = running.client.patch("/v1/gate", json={"blocks_max": 60})
+        check_problem(answer, 503, "kafka-away")
+        told = answer.json()
+        assert (told["partitions"], told["token"]) == ([0, 1, 2], "")
+        assert "events" not in told["detail"]
+        assert not {"accepted", "unacknowledged", "rejected"} & told.keys()
+        assert len(before) == 2
+        assert counted(running) == before
+
+
+def test_another_log_begins_with_the_first_revision(linked: Served) -> None:
+    model = linked.model
+    assert linked.client.patch("/v1/gate", json={"window_days": 3}).json()["revision"] == 1
+    assert linked.client.patch("/v1/gate", json={"blocks_max": 60}).json()["settings"]["window_days"] == 3
+    before = model.gate
+    model.gate = Gates(PARTITIONS, GateRules(), log_id=9)
+    told = linked.client.patch("/v1/gate", json={"blocks_max": 70, "revision": 0}).json()
+    assert (told["revision"], told["settings"]["window_days"]) == (1, 7)
+    model.gate = before
 
 
 def test_the_gate_is_told_as_each_partition_has_it() -> None:
@@ -377,6 +413,31 @@ def test_the_gate_is_told_as_each_partition_has_it() -> None:
         check_problem(running.client.patch("/v1/gate", json={"mode": "shadow", "revision": 3}), 409, "conflict")
 
 
+def test_clicks_of_a_simulated_gate_are_those_that_blocks_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ways, path = Double(5), list[float](), "/v1/gate/simulate?blocks_min=1&blocks_max=9"
+
+    async def noted(begun_s: float) -> float:
+        ways.append(begun_s)
+        return begun_s
+
+    found = Dropped(users=4, blocks=7, users_dropped=2, blocks_dropped=3, users_exact=True, blocks_exact=True)
+    monkeypatch.setattr(gates, "dropped", lambda *_: found)
+    monkeypatch.setattr(gate_routes, "SLICE_S", 0.0)
+    monkeypatch.setattr(gate_routes, "give_way", noted)
+    state = gate_state(GateRules())
+    for partition in range(5):
+        model.gate.note(partition, pb.Partition(state=pack_partition(new_timeline(1), state)))
+    with served(model) as running:
+        assert running.client.get(path).json()["clicks"] == {
+            "total": None, "dropped": None, "share": 3 / 7, "exact": False,
+        }  # fmt: skip
+        assert len(ways) == 5, "others may have their turn after each partition"
+        model.clicks = 1.5
+        told = running.client.get(path).json()
+        assert told["clicks"] == {"total": 52, "dropped": 22, "share": 3 / 7, "exact": False}
+        assert told["blocks"] == {"total": 35, "dropped": 15, "share": 3 / 7, "exact": True}
+
+
 @pytest.mark.parametrize(
     ("body", "where"),
     [
@@ -395,7 +456,8 @@ def test_the_gate_is_told_as_each_partition_has_it() -> None:
         ({"mode": "session"}, "mode"),
         ({"mode": 1}, "mode"),
         ({"own_row": True}, "own_row"),
-        ({"repeat_clicks": "learn"}, "repeat_clicks"),
+        ({"repeat_clicks": "drop"}, "repeat_clicks"),
+        ({"repeat_clicks": True}, "repeat_clicks"),
         ({"revision": -1, "blocks_max": 60}, "revision"),
     ],
 )

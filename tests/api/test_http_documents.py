@@ -10,6 +10,10 @@ import pytest
 import saros
 from saros.api.limits import Limits
 from saros.api.problems import KINDS
+from saros.api.service_schemas import ProblemBody
+from saros.core.gate import GateRules
+from saros.wire.rare import gate_change
+from saros.wire.v1 import redo_pb2 as pb
 from tests.api.double import Double, Served, served
 
 DOCS = Path(__file__).parents[2] / "docs" / "api.md"
@@ -77,7 +81,7 @@ def test_every_route_is_documented_with_words_and_an_example(document: dict[str,
 
 
 def test_every_route_names_its_errors(document: dict[str, Any]) -> None:
-    always, body, model = {"400", "431", "500"}, {"408", "413", "415", "422"}, {"422", "503"}
+    always, body, model = {"400", "408", "431", "500"}, {"413", "415", "422"}, {"422", "503"}
     writes = always | {"202", "422", "429", "503"}
     expected = {
         ("post", "/v1/events"): always | body | {"202", "429", "503"},
@@ -116,6 +120,43 @@ def test_every_route_names_its_errors(document: dict[str, Any]) -> None:
                 assert all(str(each["value"]["status"]) == status for each in content["examples"].values()), path
             if status in ("429", "503"):
                 assert "Retry-After" in answer["headers"], path
+
+
+def test_problems_have_the_members_that_the_document_says() -> None:
+    """All that any problem has beside what all have, each met at least once; and what they are told with."""
+    click = {"kind": "click", "user": "ann", "item": "a"}
+    late, fine = Double(), Double()
+    late.reasons = ["not loaded"]
+    fine.gate.note(0, pb.Partition(gate=gate_change(GateRules(), 4)))
+    with served(late) as early, served(fine, ack_timeout_s=0.3) as api:
+        schema = api.client.get("/openapi.json").json()["components"]["schemas"]["ProblemBody"]
+        answers = [
+            early.client.get("/readyz"),
+            early.client.get("/v1/popular"),
+            api.client.get("/v1/nowhere"),
+            api.client.get("/v1/popular?k=x"),
+            api.client.patch("/v1/gate", json={"mode": "shadow", "revision": 3}),
+            api.client.patch("/v1/gate", json={"mode": "shadow"}),
+            api.client.post("/v1/events", json=[click, {}]),
+            api.client.post("/v1/events", json=[{}]),
+        ]
+    kinds = [(answer.status_code, answer.json()["type"].rpartition(":")[2]) for answer in answers]
+    assert kinds == [
+        (503, "not-ready"), (503, "not-ready"), (404, "not-found"), (422, "invalid"), (409, "conflict"),
+        (503, "kafka-away"), (503, "kafka-away"), (422, "invalid"),
+    ]  # fmt: skip
+    members = {name: value for answer in answers for name, value in answer.json().items()}
+    assert members.keys() == schema["properties"].keys()
+    assert set(schema["required"]) == set.intersection(*(set(answer.json()) for answer in answers)) - {"request_id"}
+    for answer in answers:
+        ProblemBody.model_validate(answer.json(), strict=True)
+
+
+def test_a_key_that_is_missing_is_told_how_to_be_shown(document: dict[str, Any]) -> None:
+    for path, _, one in operations(document):
+        if "401" in one["responses"]:
+            assert {"WWW-Authenticate", "X-Request-ID"} <= set(one["responses"]["401"]["headers"]), path
+            assert "WWW-Authenticate" not in one["responses"]["403"]["headers"], path
 
 
 def test_references_lead_somewhere_and_limits_are_those_that_are_set(document: dict[str, Any]) -> None:

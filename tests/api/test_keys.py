@@ -1,11 +1,12 @@
 """Who may do what: every route with every kind of key, keys that change while requests come, and what a key costs."""
 
 import hashlib
+import json
 import logging
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,6 +19,8 @@ from saros.api.guard import Guard
 from saros.api.keys import KEYS_MAX, Key, Ring, entry_of, lines_of, new_key, read_entries
 from saros.api.scopes import ADMIN, GIVES, INGEST, OPEN, READ, ROUTES, scope_of
 from saros.errors import InputError
+from saros.wire.objects import event_of_object
+from saros.wire.v1.events_pb2 import EventBatch
 from tests.api.double import Double, Served, check_problem, served
 from tests.broker import Broker
 from tests.trainer.runs import await_until
@@ -97,6 +100,44 @@ def test_a_body_is_not_read_of_whoever_may_not(api: Served) -> None:
     answer = api.client.post("/v1/rank", content=b"x" * 100_000, headers={"x-api-key": KEYS["ingest"]})
     check_problem(answer, 403, "forbidden")
     assert api.client.get("/livez").status_code == 200, "the same connection goes on"
+
+
+CLICKED = {"kind": "click", "user": "ann", "item": "alien"}
+KEPT = {"kind": "item", "item": "alien", "hidden": True}
+ERASED = {"kind": "erase", "user": "ann"}
+
+
+def as_protobuf(events: list[dict[str, object]]) -> bytes:
+    return EventBatch(events=map(event_of_object, events)).SerializeToString()
+
+
+@pytest.mark.parametrize("scopes", ["ingest", "ingest+read", "admin"])
+@pytest.mark.parametrize(
+    ("kind", "write"),
+    [
+        ("application/json", json.dumps),
+        ("application/x-ndjson", lambda events: "\n".join(map(json.dumps, events))),
+        ("application/x-protobuf", as_protobuf),
+    ],
+)
+def test_events_that_change_items_or_erase_users_need_admin(
+    api: Served, scopes: str, kind: str, write: Callable[[list[object]], str | bytes]
+) -> None:
+    headers = {"x-api-key": KEYS[scopes], "content-type": kind}
+    answer = api.client.post("/v1/events", content=write([CLICKED, KEPT, ERASED]), headers=headers)
+    assert answer.status_code == 202, answer.text
+    rejected = [(one["index"], one["reason"]) for one in answer.json()["rejected"]]
+    assert rejected == ([] if scopes == "admin" else [(1, "needs_admin"), (2, "needs_admin")])
+    alone = api.client.post("/v1/events", content=write([ERASED]), headers=headers)
+    assert alone.status_code == (202 if scopes == "admin" else 422), alone.text
+
+
+def test_without_keys_everybody_may_send_all_kinds_of_events(broker: Broker) -> None:
+    topic = f"keys-{uuid4().hex[:12]}"
+    Admin(Cluster(broker.address)).ensure(topic, Double().partitions, 1, EVENTS_SETTINGS)
+    with served(Double(), bootstrap=broker.address, topic=topic) as open_to_all:
+        answer = open_to_all.client.post("/v1/events", json=[CLICKED, KEPT, ERASED])
+        assert (answer.status_code, answer.json()["rejected"]) == (202, [])
 
 
 def test_refusals_are_counted_and_no_key_is_told(api: Served) -> None:

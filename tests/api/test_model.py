@@ -1,13 +1,19 @@
 """Serving, over a real broker and a real store: what was clicked a moment ago is in the next answer."""
 
+import asyncio
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from saros.api import desk
 from saros.api.model import Model as Served
 from saros.api.model import Wish
+from saros.api.plan import Extras
+from saros.api.service_schemas import Stats
 from saros.wire.v1.events_pb2 import Event, ItemUpsert
 from tests.api.runs import Sender, reached, run, serving, trim_all, until, written
 from tests.trainer.runs import Model
@@ -43,6 +49,19 @@ def test_a_click_changes_the_next_answer(live: Model, sender: Sender) -> None:
     run(work())
 
 
+def test_stats_are_what_the_document_says(live: Model, sender: Sender) -> None:
+    async def work() -> None:
+        sender.learn("bob", 3)
+        async with serving(live, ready=False) as model:
+            early = Stats.model_validate(model.stats(), strict=True)
+            assert model.stats().keys() == early.model_fields_set == {"model", "ready", "why_not_ready"}
+            await until(lambda: not model.why_not_ready())
+            told = Stats.model_validate(model.stats(), strict=True)
+            assert told.model_fields_set == model.stats().keys() == Stats.model_fields.keys() - {"why_not_ready"}
+
+    run(work())
+
+
 def test_read_your_writes_a_hundred_times(live: Model, sender: Sender) -> None:
     async def work() -> None:
         async with serving(live, cache_users=16) as model:
@@ -65,6 +84,93 @@ def test_read_your_writes_a_hundred_times(live: Model, sender: Sender) -> None:
             assert late.items
 
     run(work())
+
+
+def test_whoever_waits_for_a_token_says_so_and_nobody_else(live: Model, sender: Sender) -> None:
+    asked, inside, most = 0, 0, 1
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        nonlocal asked, inside
+        asked += 1
+        if inside == most:
+            raise LookupError("too many wait")
+        inside += 1
+        try:
+            yield
+        finally:
+            inside -= 1
+
+    async def work() -> None:
+        token = sender.learn("bob", 3)
+        async with serving(live) as model:
+            (there,) = await model.recommend([Wish("bob", token=token, wait_ms=9000)])
+            await written(live)
+            model._waiting = waiting
+            far = Wish("bob", token="0:1000000", wait_ms=300)
+            for wish in (Wish("bob"), Wish("bob", token=token, wait_ms=9000), far._replace(wait_ms=0)):
+                assert (await model.recommend([wish]))[0].items == there.items
+            assert (await model.person("bob", token, 9000))[1]
+            assert asked == 0, "what is there is not waited for"
+            first = asyncio.create_task(model.recommend([far, far]))
+            await until(lambda: inside == 1)
+            with pytest.raises(LookupError):
+                await model.rank(far, ["left/0"])
+            with pytest.raises(LookupError):
+                await model.person("bob", far.token, 300)
+            assert [answer.token_reached for answer in await first] == [False, False]
+            assert inside == 0
+            found, reached_it = await model.person("bob", far.token, 100)
+            assert (found is not None, reached_it, inside) == (True, False, 0)
+
+    run(work())
+
+
+def test_one_call_of_many_wishes_gives_way_between_its_pieces(
+    live: Model, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        token = sender.learn("bob", 3)
+        async with serving(live) as model:
+            await model.recommend([Wish(token=token, wait_ms=9000)])
+            turns, wishes = 0, [Wish(session=((f"bob/{k % 3}", True),), k=2 + k) for k in range(50)]
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            alone = [(await model.recommend([wish]))[0].items for wish in wishes]
+            monkeypatch.setattr(desk, "SLICE_S", 0.0)
+            monkeypatch.setattr(desk, "_SLICE_ROWS", 1)
+            task = asyncio.create_task(others())
+            await asyncio.sleep(0)
+            turns = 0
+            together = await model.recommend(wishes)
+            task.cancel()
+            assert turns >= len(wishes)
+            assert [answer.items for answer in together] == alone
+
+    run(work())
+
+
+def test_pieces_are_what_a_slice_has_room_for() -> None:
+    plain, long = Wish(), Wish(k=1000)
+    extra = plain._replace(extras=Extras("id", "seed", explain=True))
+
+    def sizes(*wishes: Wish, items: int = 100) -> list[int]:
+        found = list(desk.pieces(wishes, items))
+        assert [first for first, _ in found] == [0, *[end for _, end in found[:-1]]]
+        assert found[-1][1] == len(wishes)
+        return [end - first for first, end in found]
+
+    assert sizes(plain) == [1]
+    assert sizes(*[plain] * 150) == [64, 64, 22]
+    assert sizes(*[plain] * 5, items=150_000) == [2, 2, 1]
+    assert sizes(*[plain] * 3, items=10**7) == [1, 1, 1]
+    assert sizes(*[long] * 3) == [1, 1, 1]
+    assert sizes(plain, extra, extra, plain) == [1, 1, 1, 1]
 
 
 def test_who_is_erased_vanishes(live: Model, sender: Sender) -> None:

@@ -1,10 +1,14 @@
 """A world follows its log: records that come together are folded as one, and no slice has more than its share."""
 
-from collections.abc import Iterator
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from prometheus_client import REGISTRY
 
 from saros.adapters.kafka import Cluster
 from saros.adapters.redis import Address
@@ -13,6 +17,7 @@ from saros.api.answers import best, best_of
 from saros.api.people import NOBODY
 from saros.api.plan import ApiPlan, Wish, pairs_of
 from saros.api.replies import items_of, to_json
+from saros.api.sizes import bytes_of
 from saros.api.world import World, read_ahead
 from saros.core.events import CLICK, IMPRESSION, Events
 from saros.core.gate import GateRules
@@ -117,6 +122,67 @@ def test_records_are_folded_together_as_one_by_one(sizes: list[int]) -> None:
     assert rows_of(world.replica.items) == rows_of(replica.items)
     assert world.replica.names == replica.names
     assert world.reached == [4, 8]
+
+
+def test_records_of_a_backlog_count_in_how_late_it_is_once_the_log_was_followed() -> None:
+    log, world, took = Log(), new_world(), list[float | None]()
+    world.folded = lambda partition, record, took_s: took.append(took_s)
+
+    def fold(*messages: Message) -> None:
+        for message in messages:
+            assert message.record is not None
+            message.record.stats.oldest_ms = int(1000 * time.time()) - 5000
+        for _ in world.absorb(read_ahead(messages, DIM)):
+            pass
+
+    def observed() -> float:
+        found = REGISTRY.get_sample_value("saros_api_event_to_servable_seconds_count")
+        assert found is not None
+        return found
+
+    before = observed()
+    world.looked(time.monotonic(), [2, 0])
+    fold(log.record(0, ["ann"], [["a", "b"]]))
+    assert took == [None], "what lay there at the boot says nothing of how late it is"
+    fold(log.record(0, ["ann"], [["a", "b"]]))
+    world.looked(time.monotonic(), [5, 0])
+    fold(log.record(0, ["ann"], [["a", "c"]]), log.record(0, ["ann"], [["c", "b"]]))
+    assert world.lag_messages() == 1, "it is behind all along"
+    assert observed() == before + 2
+    assert all(each is not None and 4.9 < each < 60 for each in took[2:])
+    assert len(took) == 4
+
+
+def test_what_is_known_of_items_is_in_the_sum_of_bytes() -> None:
+    def filled(text: str, count: int) -> World:
+        world = new_world()
+        told = [
+            ItemUpsert(item_id=f"item-{k}", categories=[f"category-{k % 9}"], properties={"text": text})
+            for k in range(count)
+        ]
+        for _ in world.absorb(read_ahead([Log().record(0, ["ann"], [["a", "b"]], upserts=told)], DIM)):
+            pass
+        return world
+
+    short, long, few = filled("", 1000), filled("x" * 2000, 1000), filled("x" * 2000, 10)
+    assert 0.9 < (long.shelf.nbytes - short.shelf.nbytes) / 2_000_000 < 1.3
+    assert long.shelf.nbytes - few.shelf.nbytes > 2_000_000
+
+
+@pytest.mark.parametrize("make", [
+    lambda k: (k << 40, b"x" * (50 + k % 100)), lambda k: (k << 40, (f"red {k}", f"blue {k}")),
+    lambda k: (f"category {k}", set(range(1000 * k, 1000 * k + 20))),
+])  # fmt: skip
+def test_bytes_of_what_is_held_are_about_those_that_it_costs(make: Callable[[int], tuple[Any, Any]]) -> None:
+    tracemalloc.start()
+    try:
+        held = dict(map(make, range(5000)))
+        gc.collect()
+        cost, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.8 < bytes_of(held) / cost < 1.25
+    assert bytes_of({}) < 100
 
 
 def test_a_slice_has_so_many_items_and_no_more() -> None:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from saros.api import openapi, scopes
-from saros.api.access import AccessLog
+from saros.api.access import AccessLog, Headers
 from saros.api.aliases import ALIASES, Aliased
 from saros.api.door import Door
 from saros.api.gate_routes import gate_routers
@@ -80,11 +80,18 @@ class App(FastAPI):
         """Take a request the short way, from our own server; False: it is to go the long way."""
         return self._door is not None and self._door.short(head, connection)
 
+    def refused(
+        self, status: int, seconds: float, headers: Headers, request_id: bytes, client: tuple[str, int] | None
+    ) -> None:
+        """Hear of bytes that our own server has answered with an error, as they became no request."""
+        if self._door is not None:
+            self._door.refused(status, seconds, headers, request_id, client)
+
     def build_middleware_stack(self) -> ASGIApp:
         """Return the framework's stack with the door before it: the hot routes need nothing of the stack."""
         stack = Aliased(super().build_middleware_stack())
-        limits = self._service.limits
-        self._door = Door(stack, self._hot, self.needs, limits, self._requests, self._guard, self._access)
+        room = self._service.room
+        self._door = Door(stack, self._hot, self.needs, room, self._requests, self._guard, self._access)
         return self._door
 
     @property

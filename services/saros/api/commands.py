@@ -25,6 +25,8 @@ def plan_of(settings: Settings) -> "ApiPlan":
     for name, value in (("SAROS_KAFKA__BOOTSTRAP", settings.kafka.bootstrap), ("SAROS_REDIS__URL", settings.redis.url)):
         if not value:
             raise InputError(f"{name} is not set", "give an address")
+    if settings.gate.mode == "session":  # no trainer runs it, so it would be told of a gate that there is not
+        raise InputError("SAROS_GATE__MODE=session is not there yet", "set it to immediate or shadow")
     return ApiPlan(
         model=settings.model.name,
         cluster=settings.kafka.cluster(),
@@ -95,6 +97,7 @@ def api() -> None:
     from saros.api.access import AccessLog
     from saros.api.app import App
     from saros.api.model import Model
+    from saros.api.room import Room
     from saros.api.server import freeze, listening, new_server, serve
     from saros.api.service import Service
     from saros.telemetry import BUILD, log, log_to_stderr
@@ -108,7 +111,8 @@ def api() -> None:
         messages_max=settings.api.queue_max_messages,
         bytes_max=settings.api.queue_max_mb * 2**20,
     )
-    service = Service(Model(plan), sender, topics_of(plan.model).events, limits)
+    room = Room(limits)
+    service = Service(Model(plan, room.wait), sender, topics_of(plan.model).events, limits, room)
     failures: list[BaseException] = []
 
     def ready(failure: BaseException | None) -> None:
@@ -119,7 +123,7 @@ def api() -> None:
         server.should_exit = True
 
     serving = App(service, ready, guard, AccessLog(settings.api.access_log_share))
-    server = new_server(serving, settings.api.header_max_bytes, service.live.end)
+    server = new_server(serving, settings.api.header_max_bytes, settings.api.header_timeout_s, service.live.end)
     reachable = "from this machine only" if alone else "from other machines, too"
     if guard.asks:
         log("everybody is asked for a key", keys=guard.keys, reachable=reachable)

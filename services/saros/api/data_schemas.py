@@ -204,6 +204,7 @@ class GateChangeBody(Body):
                     "window_days",
                     "mode",
                     "own_row",
+                    "repeat_clicks",
                 )
             ],
             "examples": [{"blocks_max": 60}, {"blocks_max": "p95", "window_days": 3, "revision": 4}],
@@ -223,6 +224,13 @@ class GateChangeBody(Body):
     ] = None
     own_row: Annotated[
         Literal["freeze", "learn"] | None, Field(description="What the row of a user outside the band does.")
+    ] = None
+    repeat_clicks: Annotated[
+        Literal["ignore", "learn"] | None,
+        Field(
+            description="Whether a user's second click on an item teaches. `learn` forgets which items users clicked "
+            "last, and with them most of what `exclude_seen` leaves out."
+        ),
     ] = None
     revision: Annotated[
         FromZero | None, Field(description="The revision that this is to change; where it is another, it is 409.")

@@ -9,7 +9,7 @@ are, nobody has the loop for longer than a slice.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from saros.core.glance import COLD
 
 SLICE_S = 0.0005  # pieces of work are shorter than this: a slice stays below a millisecond
 _SLICE_ROWS = 320_000  # of the catalogue, that are looked at in such a piece
+_ITEM_ROWS = 200  # an item of an answer takes as long as so many of them
 _PASSES = 2
 _CALLS = 32  # so many are worth a second pass
 _WISHES = 64  # with so many a pass is full
@@ -142,11 +143,12 @@ class Desk:
                 call.resolve([_NOTHING] * len(call.wishes))
             return
         party, places = await self._party(world, wishes)
-        size, begun_s = max(1, _SLICE_ROWS // max(1, world.replica.items.table.size)), time.perf_counter()
-        done = list[Answer]()
-        for first in range(0, len(wishes), size):
-            some, where = wishes[first : first + size], places[first : first + size]
+        begun_s, done = time.perf_counter(), list[Answer]()
+        for first, end in pieces(wishes, world.replica.items.table.size):
+            some, where = wishes[first:end], places[first:end]
             done += self._answer(world, some, party, where, _found(world, some, party, where))
+            if time.perf_counter() - begun_s > SLICE_S:
+                begun_s = await give_way(begun_s)
             told = 0
             while calls and len(done) - told >= (count := len(calls[0].wishes)):
                 if time.perf_counter() - begun_s > SLICE_S:
@@ -190,6 +192,18 @@ class Desk:
             if count:
                 _ANSWERS[source].inc(count)
         return told
+
+
+def pieces(wishes: Sequence[Wish], size: int) -> Iterator[tuple[int, int]]:
+    """Yield where pieces of work begin and end that a slice has room for, over a catalogue of so many items."""
+    first, rows = 0, 0
+    for place, wish in enumerate(wishes):
+        own = _SLICE_ROWS if wish.extras is not None else size + _ITEM_ROWS * wish.k
+        if place > first and (rows + own > _SLICE_ROWS or place - first >= _WISHES):
+            yield first, place
+            first, rows = place, 0
+        rows += own
+    yield first, len(wishes)
 
 
 def _found(world: World, wishes: Sequence[Wish], party: Party, places: Sequence[int]) -> list[answers.Best]:

@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from saros.api.access import AccessLog, Headers, request_id_of, trace_of
 from saros.api.guard import Guard
 from saros.api.hot import HotRoute
-from saros.api.limits import Limits
-from saros.api.metrics import BUSY, SHED, STREAMS, Requests
-from saros.api.problems import INTERNAL, MEDIA_TYPE, NOT_ALLOWED, NOT_FOUND, OVERLOADED, ProblemError
+from saros.api.metrics import Requests
+from saros.api.problems import INTERNAL, MEDIA_TYPE, NOT_ALLOWED, NOT_FOUND, ProblemError
+from saros.api.room import Room
 from saros.api.short import Connection, Head
 
 _LOG = logging.getLogger("saros.api")
@@ -53,22 +53,18 @@ class Door:
     """An ASGI app around the framework's."""
 
     def __init__(
-        self, app: ASGIApp, hot: Sequence[HotRoute], needs: Mapping[tuple[str, str], int], limits: Limits,
+        self, app: ASGIApp, hot: Sequence[HotRoute], needs: Mapping[tuple[str, str], int], room: Room,
         requests: Requests, guard: Guard, access: AccessLog,
     ) -> None:  # fmt: skip
         """`needs`: what every route asks for, by method and path."""
-        self._app, self._requests = app, requests
-        self._concurrency_max, self._streams_max = limits.concurrency_max, limits.streams_max
+        self._app, self._requests, self._room = app, requests, room
         self._guard, self._access = guard, access
-        self._busy = self._streams = 0
         self._exact: dict[bytes, tuple[str, HotRoute | None]] = {path.encode(): (path, None) for _, path in needs}
         self._exact |= {route.head: (route.template, route) for route in hot if not route.spans}
         self._needs: dict[str, dict[str, int]] = {}
         for (method, path), need in sorted(needs.items()):
             self._needs.setdefault(path, {})[method] = need
         self._spans = [route for route in hot if route.spans]
-        BUSY.set_function(lambda: self._busy)
-        STREAMS.set_function(lambda: self._streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -80,11 +76,12 @@ class Door:
         route, hot, raw = self._find(scope["raw_path"])
         endpoint = hot.endpoint if hot is not None else None
         headers = dict(scope["headers"])
-        request_id, key = request_id_of(headers), ""
-        status, stays = 500, route in _STREAMS
-        self._busy, self._streams = self._busy + (not stays), self._streams + stays
+        request_id, who = request_id_of(headers), ""
+        status, stays, room = 500, route in _STREAMS, self._room
+        room.busy, room.streams = room.busy + (not stays), room.streams + stays
         try:
             key = self._guard.admit(self._check(route, method), headers.get(b"x-api-key"))
+            who, scope["may"] = key.name, key.may
             if endpoint is not None and method == "GET":
                 body = await endpoint(raw, scope["query_string"])
                 status = 200
@@ -98,15 +95,26 @@ class Door:
             _note_defect(scope, route, request_id)
             await _send_problem(send, ProblemError(INTERNAL, "the log of the service says more"), request_id)
         finally:
-            self._busy, self._streams = self._busy - (not stays), self._streams - stays
-            self._note(route, method, status, start, headers, request_id, key, scope.get("client"))
+            room.busy, room.streams = room.busy - (not stays), room.streams - stays
+            self._note(route, method, status, start, headers, request_id, who, scope.get("client"))
 
     def _note(
         self, route: str, method: str, status: int, start_s: float, headers: Headers, request_id: bytes, key: str,
         client: tuple[str, int] | None,
     ) -> None:  # fmt: skip
         """Count a request that was answered, and log it if it is to be."""
-        seconds = time.perf_counter() - start_s
+        self._note_after(time.perf_counter() - start_s, route, method, status, headers, request_id, key, client)
+
+    def refused(
+        self, status: int, seconds: float, headers: Headers, request_id: bytes, client: tuple[str, int] | None
+    ) -> None:
+        """Note bytes that the server has answered with an error, as they became no request: they have no method."""
+        self._note_after(seconds, _NOWHERE, "-", status, headers, request_id, "", client)
+
+    def _note_after(
+        self, seconds: float, route: str, method: str, status: int, headers: Headers, request_id: bytes, key: str,
+        client: tuple[str, int] | None,
+    ) -> None:  # fmt: skip
         self._requests.note(route, method, status, seconds)
         if self._access.wants(status):
             peer = client[0] if client else ""
@@ -116,29 +124,29 @@ class Door:
         """Take a request the short way, if it may go there, and if nothing is wrong with it."""
         path, _, query = head.target.partition(b"?")
         route, hot, raw = self._find(path)
-        if hot is None or hot.begin is None or self._busy >= self._concurrency_max:
+        if hot is None or hot.begin is None or self._room.is_full:
             return False
         key = self._guard.name_of(self._needs[route]["GET"], head.headers.get(b"x-api-key"))
         if key is None:
             return False
-        self._busy += 1
+        self._room.busy += 1
         try:
             hot.begin(raw, query, _Turn(self, connection, route, head.headers, key))
         except Exception:
-            self._busy -= 1
+            self._room.busy -= 1
             return False  # the long way finds the same, and tells it
         return True
 
     def told(self, turn: "_Turn", body: bytes) -> None:
         """Answer a request that came the short way."""
-        self._busy -= 1
+        self._room.busy -= 1
         request_id = request_id_of(turn.headers)
         turn.connection.answer(body, request_id)
         self._note(turn.route, "GET", 200, turn.start_s, turn.headers, request_id, turn.key, turn.connection.client)
 
     def given_up(self, turn: "_Turn") -> None:
         """Let a request that came the short way go the long one."""
-        self._busy -= 1
+        self._room.busy -= 1
         turn.connection.go_long()
 
     def _find(self, path: bytes) -> tuple[str, HotRoute | None, bytes]:
@@ -154,13 +162,8 @@ class Door:
 
     def _check(self, route: str, method: str) -> int:
         """Return what a route asks for; raise if there is none, or no room for another request."""
-        if route in _STREAMS:
-            if self._streams > self._streams_max:
-                SHED.inc()
-                raise ProblemError(OVERLOADED, f"{self._streams_max} streams are open")
-        elif self._busy > self._concurrency_max and route not in _ALWAYS:
-            SHED.inc()
-            raise ProblemError(OVERLOADED, f"{self._concurrency_max} requests are in work")
+        if route not in _ALWAYS:
+            self._room.check(route in _STREAMS)
         if route == _NOWHERE:
             raise ProblemError(NOT_FOUND, "no route has this path")
         need = self._needs[route].get(method)

@@ -6,12 +6,14 @@ is not given is taken from the highest revision that is known here, or that was 
 """
 
 import asyncio
+import time
 
 from fastapi import APIRouter, Request, Response
 
 from saros.api import openapi_data as docs
 from saros.api.bodies import BodyRoute
 from saros.api.data_schemas import GateChangeBody, GateChanged, GateTold, Simulated
+from saros.api.desk import SLICE_S, give_way
 from saros.api.gates import changed, settings_of
 from saros.api.problems import CONFLICT, ProblemError, invalid
 from saros.api.queries import read_query, tables_of
@@ -30,6 +32,7 @@ def _body_router(service: Service) -> APIRouter:
     router, one_by_one = APIRouter(route_class=BodyRoute), asyncio.Lock()
     sent = GateChange()  # the last one that Kafka took from here: the log has it a moment later
     used = 0  # the last revision from here, whatever became of it
+    log_id = 0  # of the log that both are of: another one begins anew
 
     @router.patch("/v1/gate", status_code=202, response_model=GateChanged, **docs.GATE_PATCH)
     async def patch_gate(body: GateChangeBody) -> Response:
@@ -38,8 +41,10 @@ def _body_router(service: Service) -> APIRouter:
             return await change(body)
 
     async def change(body: GateChangeBody) -> Response:
-        nonlocal sent, used
+        nonlocal sent, used, log_id
         gates = service.model.gates()
+        if gates.log_id != log_id:
+            sent, used, log_id = GateChange(), 0, gates.log_id
         latest = sent if supersedes(sent, gates.highest) else gates.highest
         if body.revision is not None and body.revision != latest.revision:
             raise ProblemError(CONFLICT, f"the gate is at revision {latest.revision}", revision=latest.revision)
@@ -76,15 +81,24 @@ def _plain_router(service: Service) -> APIRouter:
         low, high = given["blocks_min"], given["blocks_max"]
         if low > high:
             raise invalid("query", "blocks_min", "is above blocks_max: nothing would be left")
-        found = service.model.gates().simulate(low, high)
-        blocks = _share(found.blocks, found.blocks_dropped, found.blocks_exact)
+        begun_s = time.perf_counter()
+        for found in service.model.gates().simulate(low, high):  # noqa: B007  # the last one is of all partitions
+            if time.perf_counter() - begun_s > SLICE_S:
+                begun_s = await give_way(begun_s)
+        blocks, each = _share(found.blocks, found.blocks_dropped, found.blocks_exact), service.model.clicks_per_block()
         return json_response({
             "blocks_min": low,
             "blocks_max": high,
             "users": _share(found.users, found.users_dropped, found.users_exact),
             "blocks": blocks,
-            # The histogram knows no clicks: they are dropped as blocks are, if blocks have as many of them.
-            "clicks": {"total": None, "dropped": None, "share": blocks["share"], "exact": False},
+            "clicks": {
+                # The histogram knows no clicks. Blocks are taken to have as many as those that were closed since
+                # this process began to listen, each alike.
+                "total": None if each is None else round(each * found.blocks),
+                "dropped": None if each is None else round(each * found.blocks_dropped),
+                "share": blocks["share"],
+                "exact": False,
+            },
         })  # fmt: skip
 
     return router

@@ -46,9 +46,9 @@ class Crowd:
 class Gates:
     """The gate of all partitions."""
 
-    def __init__(self, partitions: int, rules: GateRules) -> None:
+    def __init__(self, partitions: int, rules: GateRules, log_id: int = 0) -> None:
         """`rules` are those of the settings, which hold until a change comes."""
-        self._rules = rules
+        self._rules, self.log_id = rules, log_id
         self._states = [b""] * partitions
         self._changes = [GateChange()] * partitions
 
@@ -117,16 +117,16 @@ class Gates:
                 crowd.in_band += int(users.sum()) - below - above
             yield
 
-    def simulate(self, blocks_min: int, blocks_max: int) -> Dropped:
-        """Return what other bounds would drop, of all partitions."""
+    def simulate(self, blocks_min: int, blocks_max: int) -> Iterator[Dropped]:
+        """Yield what other bounds would drop, partition after partition: of all that were looked at so far."""
         total = Dropped(0, 0, 0, 0, True, True)
-        for data, change in zip(self._states, self._changes, strict=True):
+        for data, change in zip(list(self._states), list(self._changes), strict=True):
             if data:
                 rules, timeline = self.rules_of(change), new_timeline(1)
                 state = gate_state(rules)
                 unpack_partition(data, timeline, state)
                 total = total.plus(dropped(state, rules, day_of(timeline.at[0]), blocks_min, blocks_max))
-        return total
+            yield total
 
 
 def settings_of(rules: GateRules) -> dict[str, object]:
@@ -159,6 +159,8 @@ def changed(rules: GateRules, given: Mapping[str, Any]) -> GateRules:
         more["mode"] = MODES[given["mode"]]
     if "own_row" in given:
         more["own_row"] = given["own_row"] == "learn"
+    if "repeat_clicks" in given:
+        more["ignore_repeats"] = given["repeat_clicks"] == "ignore"
     found = rules._replace(**more)
     check_rules(found)
     if found.mode == SESSION:

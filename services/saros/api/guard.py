@@ -14,7 +14,7 @@ from prometheus_client import Counter, Gauge
 
 from saros.api.keys import Key, Ring, lines_of, read_entries
 from saros.api.problems import NO_KEY, NOT_YOURS, ProblemError
-from saros.api.scopes import OPEN, name_of, scope_of
+from saros.api.scopes import EVERYTHING, OPEN, name_of, scope_of
 from saros.errors import InputError
 from saros.telemetry import log
 
@@ -27,6 +27,7 @@ _REMIND_S = 60.0
 _FILE_MAX_BYTES = 2**20
 # No scheme that is registered has a header of its own.
 _CHALLENGE = {"www-authenticate": 'ApiKey realm="saros"'}
+_ANYBODY = Key("", EVERYTHING, b"")  # where nobody is asked
 
 
 class Guard:
@@ -54,10 +55,10 @@ class Guard:
         """Return what a route asks for here."""
         return OPEN if self._metrics_open and route == "/metrics" else scope_of(method, route)
 
-    def admit(self, need: int, presented: bytes | None) -> str:
-        """Return the name of whoever asks, empty where nobody has to say; raise if that is not enough."""
+    def admit(self, need: int, presented: bytes | None) -> Key:
+        """Return the key of whoever asks, one without a name where nobody has to say; raise if it may not."""
         if need == OPEN or not self.asks:
-            return ""
+            return _ANYBODY
         if presented is None:
             REFUSED.labels("missing").inc()
             raise ProblemError(NO_KEY, "the header X-API-Key is missing", _CHALLENGE)
@@ -68,7 +69,7 @@ class Guard:
         if not key.may & need:
             REFUSED.labels("scope").inc()
             raise ProblemError(NOT_YOURS, f"this needs a key with the scope {name_of(need)}")
-        return key.name
+        return key
 
     def name_of(self, need: int, presented: bytes | None) -> str | None:
         """Return the name of whoever asks, as `admit` does; None: it would not, and this is not counted."""

@@ -1,12 +1,13 @@
 """Events of a request to the events' topic.
 
 Every event is put through the decoder that trainers have before it is sent, so what is accepted here never becomes a
-dead letter there. Good ones go on though others are bad; those of one partition go as one message, in order.
+dead letter there. Good ones go on though others are bad; those of one partition go as one message, in order. Events
+that change items or erase users are taken only of whoever may do that.
 """
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from saros.adapters.kafka import Sender
 from saros.api.limits import Limits
 from saros.api.metrics import ACCEPTED, QUEUE_BYTES, QUEUE_MESSAGES, REJECTED, UNACKNOWLEDGED
 from saros.api.problems import KAFKA_AWAY, NOT_READY, QUEUE_FULL, TOO_LARGE, ProblemError, invalid, invalid_all
-from saros.core.events import TICK
+from saros.core.events import ERASE, TICK
 from saros.core.ids import derive_key, joined
 from saros.errors import BrokerError, LimitError
 from saros.wire.columns import GATE, GOOD, REASONS, UPSERT
@@ -27,7 +28,7 @@ from saros.wire.rare import read_rare
 from saros.wire.split import messages_of, split_batch, wrapped
 from saros.wire.v1.events_pb2 import Event
 
-NOT_HERE = "not_taken_here"
+NOT_HERE, NOT_YOURS = "not_taken_here", "needs_admin"
 # The event loop has other work, too: after so many events it is let go for a moment.
 _SLICE = 200
 _DETAILS = {
@@ -44,7 +45,10 @@ _DETAILS = {
     "bad_sign": "feedback is neither negative nor positive",
     "bad_item": "categories (32 of 1 to 64 bytes), properties (4096 bytes) or expiry are beyond their limits",
     NOT_HERE: "gate changes and ticks do not come in here",
+    NOT_YOURS: "what changes an item or erases a user needs a key with the scope admin",
 }
+
+_REFUSED = dict.fromkeys((GATE, TICK), NOT_HERE)  # of everybody
 
 
 class Rejected(NamedTuple):
@@ -148,30 +152,58 @@ class Ingest:
         if partitions == 0:
             raise ProblemError(NOT_READY, "the model has no genesis yet: a trainer or `saros init` makes it")
 
-    async def take(self, events: Sequence[object], partitions: int) -> Receipt:
-        """Send all good events and return when Kafka has acknowledged them."""
+    async def take(self, events: Sequence[object], partitions: int, *, admin: bool) -> Receipt:
+        """Send all good events and return when Kafka has acknowledged them; `admin`: of one who may send any."""
         self.check_begun(partitions)
         good: list[_Good] = []
         rejected: list[Rejected] = []
+        refused = _REFUSED if admin else _REFUSED | dict.fromkeys((UPSERT, ERASE), NOT_YOURS)
         for first in range(0, len(events), _SLICE):
             if first:
                 await asyncio.sleep(0)
-            self._check(first, events[first : first + _SLICE], good, rejected)
+            self._check(first, events[first : first + _SLICE], good, rejected, refused)
         for reason, count in Counter(one.reason for one in rejected).items():
             REJECTED.labels(reason).inc(count)
         if rejected and not good:
             raise _nothing_good(rejected)
-        token = await self._send(_parcels(good, partitions), rejected)
-        ACCEPTED.inc(len(good))
+        parcels = _parcels(good, partitions)
+        token, lost = await self._send(parcels)
+        unacknowledged = sorted(place for parcel in lost for place in parcel.places)
+        ACCEPTED.inc(len(good) - len(unacknowledged))
+        if unacknowledged:
+            UNACKNOWLEDGED.inc(len(unacknowledged))
+            raise ProblemError(
+                KAFKA_AWAY,
+                f"{len(unacknowledged)} events were not acknowledged and may be lost: send them again, with their "
+                "event_id",
+                accepted=len(good) - len(unacknowledged),
+                unacknowledged=unacknowledged,
+                rejected=[one.told() for one in rejected],
+                token=token,
+            )
         return Receipt(len(good), rejected, token)
 
     async def broadcast(self, event: Event, partitions: int) -> str:
-        """Send an event to every partition; return the token when Kafka has acknowledged all of them."""
-        value = event.SerializeToString()
-        return await self._send([_Parcel(partition, value, [partition]) for partition in range(partitions)], [])
+        """Send an event to every partition; return the token when Kafka has acknowledged all of them.
 
-    def _check(self, first: int, events: Sequence[object], good: list[_Good], rejected: list[Rejected]) -> None:
-        """Sort a slice of the events into good and bad ones."""
+        It is one event however many partitions there are, and nobody's who asked: metrics of events leave it out.
+        """
+        value = event.SerializeToString()
+        token, lost = await self._send([_Parcel(partition, value, []) for partition in range(partitions)])
+        if lost:
+            raise ProblemError(
+                KAFKA_AWAY,
+                f"{len(lost)} of {partitions} partitions did not acknowledge the change: send it again",
+                partitions=sorted(parcel.partition for parcel in lost),
+                token=token,
+            )
+        return token
+
+    def _check(
+        self, first: int, events: Sequence[object], good: list[_Good], rejected: list[Rejected],
+        refused: Mapping[int, str],
+    ) -> None:  # fmt: skip
+        """Sort a slice of the events into good and bad ones; `refused`: kinds that are bad here, with the reason."""
         places, batches = [], []
         for place, event in enumerate(events, start=first):
             try:
@@ -186,7 +218,7 @@ class Ingest:
         for place, batch, reason, kind, start, end in zip(
             places, batches, decoded.reason.tolist(), decoded.kind.tolist(), decoded.first, decoded.end, strict=True
         ):
-            name = REASONS[reason] if reason != GOOD else NOT_HERE if kind in (GATE, TICK) else ""
+            name = REASONS[reason] if reason != GOOD else refused.get(kind, "")
             if name:
                 rejected.append(Rejected(place, name, _DETAILS[name]))
                 continue
@@ -194,8 +226,8 @@ class Ingest:
             good.append(_Good(place, event.item_upsert.item_id if kind == UPSERT else event.user_id, batch))
         rejected.sort()
 
-    async def _send(self, parcels: list[_Parcel], rejected: list[Rejected]) -> str:
-        """Send messages and return their token when all are acknowledged."""
+    async def _send(self, parcels: list[_Parcel]) -> tuple[str, list[_Parcel]]:
+        """Send messages; return the token of those that were acknowledged, and the others."""
         sender = self._sender
         try:
             sender.check_room(len(parcels), sum(len(parcel.value) for parcel in parcels))
@@ -206,26 +238,14 @@ class Ingest:
         futures = [sender.send(self._topic, parcel.partition, parcel.value) for parcel in parcels]
         found = await asyncio.gather(*futures, return_exceptions=True)
         places: dict[int, int] = {}
-        lost: list[int] = []
+        lost: list[_Parcel] = []
         for parcel, offset in zip(parcels, found, strict=True):
             if isinstance(offset, BaseException):
-                lost += parcel.places
+                lost.append(parcel)
             else:
                 places[parcel.partition] = max(offset, places.get(parcel.partition, -1))
         token = ",".join(f"{partition}:{offset}" for partition, offset in sorted(places.items()))
-        if lost:
-            UNACKNOWLEDGED.inc(len(lost))
-            accepted = sum(len(parcel.places) for parcel in parcels) - len(lost)
-            ACCEPTED.inc(accepted)
-            raise ProblemError(
-                KAFKA_AWAY,
-                f"{len(lost)} events were not acknowledged and may be lost: send them again, with their event_id",
-                accepted=accepted,
-                unacknowledged=sorted(lost),
-                rejected=[one.told() for one in rejected],
-                token=token,
-            )
-        return token
+        return token, lost
 
 
 def _nothing_good(rejected: Sequence[Rejected]) -> ProblemError:

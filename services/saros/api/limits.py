@@ -34,4 +34,5 @@ class Limits(NamedTuple):
     body_timeout_s: float = 10.0
     concurrency_max: int = 512
     streams_max: int = 32
+    waits_max: int = 256
     wait_ms_max: int = 10_000

@@ -15,7 +15,8 @@ from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 _BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 SHED = Counter("saros_api_shed", "Requests that were sent away, because too many were in work.")
-BUSY = Gauge("saros_api_requests_in_work", "Requests in work, streams apart.")
+BUSY = Gauge("saros_api_requests_in_work", "Requests in work, streams and those that wait for a token apart.")
+WAITING = Gauge("saros_api_requests_waiting", "Requests that wait for their token.")
 STREAMS = Gauge("saros_api_streams", "Streams of /v1/live that are open.")
 ACCEPTED = Counter("saros_api_events_accepted", "Events that Kafka acknowledged.")
 REJECTED = Counter("saros_api_events_rejected", "Events that were refused.", ["reason"])

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from saros.adapters.person import Person as StoredPerson
 from saros.api import answers, views
@@ -33,6 +34,7 @@ from saros.telemetry import log
 
 __all__ = ["Answer", "ApiPlan", "Model", "Wish"]
 
+Waiting = Callable[[], AbstractContextManager[None]]
 _IDLE_S = 0.2
 _OBSERVE_S = 1.0
 _PARTITIONS_MAX = 1024
@@ -41,8 +43,9 @@ _PARTITIONS_MAX = 1024
 class Model:
     """Follows a model's log and answers from it. All methods are for one event loop."""
 
-    def __init__(self, plan: ApiPlan) -> None:
-        self._plan = plan
+    def __init__(self, plan: ApiPlan, waiting: Waiting = nullcontext) -> None:
+        """Whoever waits for a token does so in a context of `waiting`, which raises where too many do."""
+        self._plan, self._waiting = plan, waiting
         self._world: World | None = None
         self._rising: World | None = None
         self._lookups: dict[World, Lookups] = {}
@@ -247,7 +250,7 @@ class Model:
             raise StoreError("the store was not read yet")
         places = read_token(token, self.partitions) if token else []
         found, there = await views.person_of(
-            lookups, world, self._plan.gate, user_id, places, asked_s + wait_ms / 1000
+            lookups, world, self._plan.gate, user_id, places, asked_s + wait_ms / 1000, self._waiting
         )  # fmt: skip
         return found, reached and there
 
@@ -255,6 +258,10 @@ class Model:
         """Return the gate as the log has it."""
         assert self._world is not None, "it was ready"
         return self._world.gates
+
+    def clicks_per_block(self) -> float | None:
+        """Return how many clicks a block had, of those that were closed since this process follows the log."""
+        return self._pulse.clicks_per_block()
 
     def stats(self) -> dict[str, object]:
         """Return how it stands, in numbers."""
@@ -315,11 +322,19 @@ class Model:
         if not wish.token:
             return None
         places = read_token(wish.token, self.partitions or _PARTITIONS_MAX)
-        while self._world is None or any(self._world.reached[partition] <= offset for partition, offset in places):
-            left_s = begun_s + wish.wait_ms / 1000 - time.monotonic()
-            if left_s <= 0:
-                return False
-            if self._moved.done():
-                self._moved = asyncio.get_running_loop().create_future()
-            await asyncio.wait([self._moved], timeout=left_s)
+        if self._is_at(places) or wish.wait_ms == 0:
+            return self._is_at(places)
+        with self._waiting():
+            while not self._is_at(places):
+                left_s = begun_s + wish.wait_ms / 1000 - time.monotonic()
+                if left_s <= 0:
+                    return False
+                if self._moved.done():
+                    self._moved = asyncio.get_running_loop().create_future()
+                await asyncio.wait([self._moved], timeout=left_s)
         return True
+
+    def _is_at(self, places: Sequence[tuple[int, int]]) -> bool:
+        """True if the log is folded up to these places."""
+        reached = self._world.reached if self._world is not None else None
+        return reached is not None and all(reached[partition] > offset for partition, offset in places)

@@ -18,11 +18,12 @@ from saros.api.aliases import ALIASES, Alias
 from saros.api.event_document import EVENTS_BODY
 from saros.api.limits import Limits
 from saros.api.queries import Parameter, Table, tables_of
-from saros.api.schemas import Popular, ProblemBody, Recommendations, Similar, list_limits
+from saros.api.schemas import Popular, Recommendations, Similar, list_limits
+from saros.api.service_schemas import ProblemBody
 
 _REF = "#/components/schemas/"
-_ALWAYS = (p.BAD_REQUEST, p.HEAD_TOO_LARGE, p.INTERNAL)
-BODY = (p.TIMEOUT, p.TOO_LARGE, p.MEDIA, p.INVALID)
+_ALWAYS = (p.BAD_REQUEST, p.TIMEOUT, p.HEAD_TOO_LARGE, p.INTERNAL)
+BODY = (p.TOO_LARGE, p.MEDIA, p.INVALID)
 _ENCODED = ' Percent-encoded: a "/" in it is %2F.'
 _DESCRIPTION = """Events in, recommendations out; what is clicked changes what is recommended a moment later.
 

@@ -36,7 +36,7 @@ _GATE = {
 _SHARE = {"total": 400, "dropped": 12, "share": 0.03, "exact": True}
 _SIMULATED = {
     "blocks_min": 1, "blocks_max": 60, "users": _SHARE, "blocks": {**_SHARE, "total": 5000, "dropped": 900,
-    "share": 0.18}, "clicks": {"total": None, "dropped": None, "share": 0.18, "exact": False},
+    "share": 0.18}, "clicks": {"total": 6500, "dropped": 1170, "share": 0.18, "exact": False},
 }  # fmt: skip
 
 
@@ -133,6 +133,6 @@ def gate_simulate(table: Table) -> dict[str, Any]:
         "gate", "What other bounds would drop",
         "Of the users whose last block lies in the window: those with fewer blocks than b or more than B, and their "
         "blocks. From the histogram that the gate keeps; users with 64 blocks and more are known to an eighth. It "
-        "holds no clicks: their share is that of the blocks.",
+        "holds no clicks: each block is taken to have as many as those had that were closed of late.",
         p.INVALID, p.OVERLOADED, p.NOT_READY, openapi_extra=_asked(table, "200", _SIMULATED),
     )  # fmt: skip

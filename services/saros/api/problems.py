@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 MEDIA_TYPE = "application/problem+json"
 _URN = "urn:saros:problem:"
+_TEXT = {"type": "string"}
 
 
 class Kind(NamedTuple):
@@ -37,7 +38,7 @@ NOT_FOUND = Kind(404, "not-found", "No such route", "No route has this path. A /
 UNKNOWN_ITEM = Kind(404, "unknown-item", "Unknown item", "The model does not know this item.")
 UNKNOWN_USER = Kind(404, "unknown-user", "Unknown user", "Nothing is known of this user.")
 NOT_ALLOWED = Kind(405, "method-not-allowed", "Method not allowed", "The route has other methods, named in `Allow`.")
-TIMEOUT = Kind(408, "timeout", "Body too slow", "The body did not come in within the time that is set.")
+TIMEOUT = Kind(408, "timeout", "Too slow", "The head or the body did not come in within the time that is set.")
 CONFLICT = Kind(409, "conflict", "Changed meanwhile", "The gate is at another revision than the one that was named.")
 TOO_LARGE = Kind(413, "too-large", "Too large", "The body has more bytes, or holds more events, than are taken.")
 MEDIA = Kind(
@@ -45,7 +46,12 @@ MEDIA = Kind(
 )
 INVALID = Kind(422, "invalid", "Invalid request", "Something is missing or out of its limits; `errors` says what.")
 QUEUE_FULL = Kind(429, "queue-full", "Too many events", "More events wait for Kafka than there is room for.", 1)
-HEAD_TOO_LARGE = Kind(431, "headers-too-large", "Headers too large", "First line and headers have too many bytes.")
+HEAD_TOO_LARGE = Kind(
+    431,
+    "headers-too-large",
+    "Headers too large",
+    "First line and headers, or what is in a body beside itself, have too many bytes.",
+)
 INTERNAL = Kind(500, "internal", "Internal error", "A defect of the service; its log says more.")
 OVERLOADED = Kind(503, "overloaded", "Overloaded", "As many requests are in work as there may be.", 1)
 NOT_READY = Kind(503, "not-ready", "Not ready", "There is no model yet, or it is still being loaded.", 5)
@@ -136,6 +142,8 @@ def as_responses(kinds: Iterable[Kind], model: str) -> dict[int | str, dict[str,
         response["description"] = " ".join((response["description"], kind.meaning)).strip()
         if kind.retry_s:
             response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+        if kind is NO_KEY:
+            response["headers"] = {"WWW-Authenticate": {"description": "How to say who asks.", "schema": _TEXT}}
         response["content"][MEDIA_TYPE]["examples"][kind.name] = {
             "value": {"type": kind.type, "title": kind.title, "status": kind.status, "detail": kind.meaning}
         }

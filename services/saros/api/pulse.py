@@ -133,6 +133,11 @@ class Pulse:
             "dead": {reason: int(count) for reason, count in zip(REASONS, dead, strict=True) if count},
         }
 
+    def clicks_per_block(self) -> float | None:
+        """Return how many clicks, or other positives, a block had, of those that were closed; None before the first."""
+        blocks, clicks = (int(self._sums[place]) for place in (c.BLOCKS, c.BLOCK_POSITIVES))
+        return clicks / blocks if blocks else None
+
     def gate_work(self) -> dict[str, object]:
         """Return what the gate has decided so far."""
         sums = self._sums

@@ -52,6 +52,9 @@ class Recommender(Protocol):
     def gates(self) -> Gates:
         """Return the gate as the log has it. It is asked for when the model is there."""
 
+    def clicks_per_block(self) -> float | None:
+        """Return how many clicks a block has, as far as was seen; None: no block was."""
+
     def stats(self) -> dict[str, object]:
         """Return how the model stands."""
 

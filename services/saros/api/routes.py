@@ -27,10 +27,11 @@ from saros.api.schemas import (
     Recommendations,
     RecommendBody,
     SessionEvent,
-    Status,
     beyond,
 )
+from saros.api.scopes import ADMIN
 from saros.api.service import Service
+from saros.api.service_schemas import Stats, Status
 
 _READERS = {JSON: read_json, LINES: read_lines, PROTOBUF: read_protobuf}
 _CLICKED = ("click", "positive")
@@ -54,7 +55,8 @@ def events_router(service: Service) -> APIRouter:
         except ClientDisconnect:
             raise ProblemError(BAD_REQUEST, "the body ended too early") from None
         events = _READERS[media_type(request)](body, service.limits)
-        receipt = await service.ingest.take(events, service.model.partitions)
+        admin = bool(request.scope["may"] & ADMIN)
+        receipt = await service.ingest.take(events, service.model.partitions, admin=admin)
         rejected = [one.told() for one in receipt.rejected]
         return _json({"accepted": receipt.accepted, "rejected": rejected, "token": receipt.token}, 202)
 
@@ -147,7 +149,7 @@ def plain_router(service: Service, requests: Requests) -> APIRouter:
     async def root() -> Response:
         return Response(front.text, headers=front.headers, media_type="text/html")
 
-    @router.get("/v1/stats", response_model=dict[str, object], **openapi.STATS)
+    @router.get("/v1/stats", response_model=Stats, **openapi.STATS)
     async def stats() -> Response:
         return _json(service.model.stats())
 

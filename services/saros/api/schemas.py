@@ -230,25 +230,6 @@ class Accepted(BaseModel):
     token: Annotated[str, Field(description="Where the events stand: give it as `min_token` to read your own writes.")]
 
 
-class Status(BaseModel):
-    """How the service is."""
-
-    status: Literal["live", "ready"]
-
-
-class ProblemBody(BaseModel):
-    """An error, as RFC 9457 has it."""
-
-    type: Annotated[str, Field(description="Names the kind of error and never changes.")]
-    title: str
-    status: int
-    detail: str
-    request_id: Annotated[str | None, Field(description="The `X-Request-ID` of the answer; logs have it, too.")] = None
-    errors: Annotated[
-        list[dict[str, str]] | None, Field(description="Of `invalid`: where, which name, and what is wrong.")
-    ] = None
-
-
 def list_limits(limits: Limits) -> dict[tuple[str, str], dict[str, int]]:
     """Return what the settings limit in bodies: by model and field, as JSON schema says it."""
     return {

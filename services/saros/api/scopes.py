@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from saros.api import problems as p
-from saros.api.schemas import ProblemBody
+from saros.api.service_schemas import ProblemBody
 
 # Bits: what a key may do, and what a route asks for. A route that asks for nothing is open to everybody.
 OPEN, INGEST, READ, ADMIN = 0, 1, 2, 4
 # What each scope's name gives a key. An operator who may change items and erase users may do the rest as well.
-GIVES = {"ingest": INGEST, "read": READ, "admin": ADMIN | INGEST | READ}
+EVERYTHING = ADMIN | INGEST | READ
+GIVES = {"ingest": INGEST, "read": READ, "admin": EVERYTHING}
 _NAMES = {INGEST: "ingest", READ: "read", ADMIN: "admin"}
 
 ROUTES = {
+    # Events that change items or erase users need ADMIN, as the routes for the same do: `saros.api.ingest` looks.
     ("POST", "/v1/events"): INGEST,
     ("GET", "/v1/users/{user_id}/recommendations"): READ,
     ("GET", "/v1/recommendations"): READ,
@@ -98,7 +100,5 @@ def declare(document: dict[str, Any], needs: dict[tuple[str, str], int], *, aske
             refusals = p.as_responses((p.NO_KEY, p.NOT_YOURS), ProblemBody.__name__)
             operation["responses"] |= {str(status): response for status, response in refusals.items()}
             operation["responses"] = dict(sorted(operation["responses"].items()))
-        for status, response in operation["responses"].items():
-            # Bytes that are no request have no id.
-            if status not in ("400", "431"):
-                response.setdefault("headers", {})["X-Request-ID"] = {"$ref": "#/components/headers/X-Request-ID"}
+        for response in operation["responses"].values():
+            response.setdefault("headers", {})["X-Request-ID"] = {"$ref": "#/components/headers/X-Request-ID"}

@@ -11,6 +11,7 @@ from saros.api.live import Live
 from saros.api.metrics import READY
 from saros.api.problems import NOT_READY, ProblemError, bad_token
 from saros.api.recommender import Recommender
+from saros.api.room import Room
 from saros.telemetry import log
 
 _FLUSH_S = 4.0
@@ -20,8 +21,8 @@ _LOOK_S = 0.05
 class Service:
     """The model and the way to Kafka, from start to end."""
 
-    def __init__(self, model: Recommender, sender: Sender, topic: str, limits: Limits) -> None:
-        self.model, self.limits = model, limits
+    def __init__(self, model: Recommender, sender: Sender, topic: str, limits: Limits, room: Room) -> None:
+        self.model, self.limits, self.room = model, limits, room
         self.ingest = Ingest(sender, topic)
         self.live = Live(model)
         self._sender = sender

@@ -9,12 +9,14 @@ One thread. Whatever takes long is done in slices: whoever owns the thread calls
 
 import heapq
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from saros.api.sizes import bytes_of
 from saros.core.catalogue import P0_DRIFT, Catalogue
 from saros.core.glance import GlanceArrays, Stamps
 from saros.core.ids import hash_texts
@@ -72,10 +74,13 @@ class Shelf:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of table and catalogue."""
+        """Bytes of table and catalogue, and about those of all that is known of items beside numbers."""
         items = self.replica.items
         columns = (*items.arrays, *items.table.arrays(), self._rates, self._next_rates)
-        return sum(column.nbytes for column in columns) + self.catalogue.nbytes
+        known: tuple[Mapping[Any, object], ...] = (
+            self.replica.names, self._texts, self._begun, self._categories, self._members, self._expires,
+        )  # fmt: skip
+        return sum(column.nbytes for column in columns) + self.catalogue.nbytes + sum(map(bytes_of, known))
 
     # --- what comes in -----------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ def users_router(service: Service) -> APIRouter:
         user_id = read_query(tables.user_write, request.scope["query_string"])["user_id"]
         event = Event(user_id=user_id)
         event.user_erase.SetInParent()
-        receipt = await service.ingest.take([event.SerializeToString()], service.model.partitions)
+        receipt = await service.ingest.take([event.SerializeToString()], service.model.partitions, admin=True)
         left = [{"what": what, "until": until} for what, until in NOT_ERASED]
         return json_response({"user_id": user_id, "token": receipt.token, "erased": ERASED, "not_erased": left}, 202)
 

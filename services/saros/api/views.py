@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from saros.adapters.person import Person, read_person
@@ -46,11 +48,13 @@ def item_of(world: World, item_id: str) -> ItemView | None:
 
 
 async def person_of(
-    lookups: Lookups, world: World, gate: GateRules, user_id: str, places: list[tuple[int, int]], until_s: float
-) -> tuple[Person | None, bool]:
+    lookups: Lookups, world: World, gate: GateRules, user_id: str, places: list[tuple[int, int]], until_s: float,
+    waiting: Callable[[], AbstractContextManager[None]],
+) -> tuple[Person | None, bool]:  # fmt: skip
     """Return what the store knows of a user, once it has what lies at these places of the events, and whether it does.
 
-    At `until_s` of the monotonic clock it is told as it is. SarosError where the store does not answer.
+    At `until_s` of the monotonic clock it is told as it is. SarosError where the store does not answer. It is waited in
+    contexts of `waiting`.
     """
     genesis = world.replica.genesis
     home = int(partitions_of([user_id], genesis.partitions)[0])
@@ -63,4 +67,5 @@ async def person_of(
         reached = fence.next > after
         if reached or time.monotonic() >= until_s:
             return found, reached
-        await asyncio.sleep(_AGAIN_S)
+        with waiting():
+            await asyncio.sleep(_AGAIN_S)

@@ -64,7 +64,7 @@ class World:
         self.replica = replica
         self.shelf = Shelf(replica, plan.step, plan.items_max)
         self.people = People(genesis.partitions, genesis.rows.dim, plan.session, plan.gate, plan.cache_users)
-        self.gates = Gates(genesis.partitions, plan.gate)
+        self.gates = Gates(genesis.partitions, plan.gate, genesis.log_id)
         self.guest = Guest(replica.items, plan.step)
         self.hash_key = genesis.key()
         self.newest_ms = 0
@@ -76,6 +76,7 @@ class World:
         self._ends: list[int] = []
         self._behind_s = self._looked_s = time.monotonic()
         self._unreached = True
+        self._followed = False  # an end of the log was reached since the boot: what comes now is as late as it is
         self._folding = False  # fences are ahead of what is folded
         self.broken = False  # a record was folded in part: nothing more may be
 
@@ -117,7 +118,8 @@ class World:
             yield from self._tell(record)
             stats, took_s = record.stats, None
             self.newest_ms = max(self.newest_ms, stats.newest_ms)
-            if stats.oldest_ms and not self._unreached:
+            # Not only while nothing waits: a backlog is when it is slow, and left out it would never show.
+            if stats.oldest_ms and self._followed:
                 took_s = max(0.0, time.time() - stats.oldest_ms / 1000)
                 API_SERVABLE_SECONDS.observe(took_s)
             self.folded(place, record, took_s)
@@ -140,6 +142,7 @@ class World:
     def _note_reached(self) -> None:
         if self._unreached and self._ends:
             self._unreached = any(at + 1 < end for at, end in zip(self._at, self._ends, strict=True))
+            self._followed = self._followed or not self._unreached
 
     @property
     def caught_up(self) -> bool:

@@ -45,7 +45,7 @@ def simulate(
     model's slates shows what bots reach, until the gate takes back what they taught.
 
     People leave after up to 45 slates, below the B of an unchanged gate, and others come. Where keys are asked for,
-    SAROS_CLIENT__KEY is one that may ingest and read; --through kafka uses SAROS_KAFKA__*.
+    SAROS_CLIENT__KEY is one with the scope admin, as films are told of, too; --through kafka uses SAROS_KAFKA__*.
 
     Examples:
 

@@ -79,7 +79,7 @@ class Place(NamedTuple):
     @property
     def entry(self) -> str:
         """What the API has to know of the key, empty where there is none."""
-        return f"up:ingest+read:{hashlib.sha256(self.key.encode()).hexdigest()}" if self.key else ""
+        return f"up:admin:{hashlib.sha256(self.key.encode()).hexdigest()}" if self.key else ""
 
     @property
     def url(self) -> str:
