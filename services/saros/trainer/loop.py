@@ -332,8 +332,8 @@ class Trainer:
         reach("committing")
         self._reader.commit(self._topic, [(partition, fences[partition].next) for partition in self.shares])
         reach("committed")
-        # Who waits has not read all there is. Who does not has read on to the end that the log had, and what seems to be
-        # left before it are the marks of transactions.
+        # Who waits has not read all there is. Who does not has read to the end that the log had: what seems to be left
+        # before it are the marks of transactions.
         ends = {
             p: self._reader.known_end(self._topic, p) if waiting else share.taken for p, share in self.shares.items()
         }

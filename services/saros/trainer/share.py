@@ -68,7 +68,7 @@ class Share:
         return self.users.ask(missing) if len(missing) else None
 
     def load(self, keys: U64, asked: Asked[Known] | None) -> None:
-        """Take users into memory, after they were asked for."""
+        """Take users into memory, after they were asked for, with the blocks of theirs that wait (rule 31)."""
         known = self.users.answer(asked) if asked else None
         self.learner.intern(keys)
         if asked and known:
@@ -123,6 +123,9 @@ class Share:
 
     def learn(self, events: Events, asked: Asked[Ledgers] | None) -> tuple[Batch, I32, I32] | None:
         """Learn a micro-batch; None where the partition is another's meanwhile.
+
+        What waits is released once (rule 33), or ends with its ledger (rule 36), of which what was added is negated
+        (rule 35): `_release` and `_take_back` of `saros.core.settle`.
 
         `asked` are the ledgers of those who may leave. Whoever leaves all the same, because B moved within the batch,
         is read here.

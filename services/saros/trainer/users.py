@@ -249,7 +249,8 @@ class UserStore:
         return Asked(keys, self._at, self._threads.reading.submit(self._read, keys))
 
     def _read(self, keys: U64) -> Known:
-        """Read users, and what waits of theirs. It touches nothing of ours: threads do it."""
+        """Read users, and what waits of theirs, each with its fence (rule 30). It touches nothing of ours: threads do
+        it."""
         users = self._store.read_users(self._partition, keys)
         waiting = keys[[value is not None and value[0] & HAS_WAITING != 0 for value in users.values]]
         return Known(users, waiting, self._store.read_ledgers(self._partition, waiting) if len(waiting) else None)
