@@ -285,9 +285,9 @@ def stopped() -> Iterator[None]:
     poll, go_on = RedoLog.poll, threading.Event()
 
     def wait(redo: RedoLog, timeout_s: float, count: int = 100, linger_s: float = 0.0) -> list[Message]:
-        redo._reader.pause(redo._topic, list(range(PARTITIONS)))
+        redo._reader.pause()
         go_on.wait()
-        redo._reader.resume(redo._topic, list(range(PARTITIONS)))
+        redo._reader.resume()
         return poll(redo, timeout_s, count, linger_s)
 
     try:

@@ -30,7 +30,7 @@ class Trainer(Owner):
         self.slot = slot  # None: it was replaced and does not know
         self.own: set[int] = set()
         self.reload: set[int] = set()  # partitions whose users are to be dropped and read again
-        self.written: dict[int, Vector | None] = {}  # shard -> vector last written
+        self.written: dict[int, Vector | None] = {}  # shard -> vector last written; at first the one it was read with
         # Shard -> the vector that has to be there, the one to write, and rows.
         self.landing: dict[int, tuple[Vector, Vector, dict[int, int]]] = {}
         self.work: list[int] = []
@@ -39,6 +39,7 @@ class Trainer(Owner):
         """Do one thing after the other, for ever."""
         yield from self.boot()
         self.work = list(self.base)
+        self.written = dict(self.boot_vector)  # rows are counted from there
         while True:
             if self.slot is not None and self.rng.random() < 0.2:  # learns of a rebalance
                 self.reload |= self.own ^ self.world.assignment[self.slot]
@@ -97,6 +98,18 @@ class Trainer(Owner):
 
     def _recover(self) -> Steps[None]:
         """Go on from base, and from the users in the store."""
+        if self.rng.random() < 0.5 and self.rule("work") and self.rule("drain"):
+            partitions = self._take_out()
+        else:
+            partitions = yield from self._drained()
+        for key in [key for key in self.cache if key[0] in partitions and self.rule("drop users")]:
+            self.forget(key)
+        for p in sorted(partitions & self.own):
+            if self.rule("reload flush") or self.expected[p] == self.start[p]:
+                yield from self.flush_users(p)
+
+    def _drained(self) -> Steps[set[int]]:
+        """Wait for all that is in flight, of any partition; return which partitions begin anew."""
         while any(self.in_flight) and self.rule("drain"):
             yield
             self._notice_failures()
@@ -105,11 +118,17 @@ class Trainer(Owner):
         if self.rule("work"):
             self.work = list(self.base)
         partitions, self.reload = self.reload, set()
-        for key in [key for key in self.cache if key[0] in partitions and self.rule("drop users")]:
-            self.forget(key)
-        for p in sorted(partitions & self.own):
-            if self.rule("reload flush") or self.expected[p] == self.start[p]:
-                yield from self.flush_users(p)
+        return partitions
+
+    def _take_out(self) -> set[int]:
+        """Instead of that, take what these partitions have in flight out of work: what others have flies on. If it is
+        accepted all the same, it is another's."""
+        partitions, self.reload = self.reload, set()
+        for p in partitions:
+            self.in_flight[p].clear()
+        flying = [packet.record.items for packets in self.in_flight for packet in packets.values()]
+        self.work = [value + sum(items.get(i, 0) for items in flying) for i, value in enumerate(self.base)]
+        return partitions
 
     def _flush_items(self, s: int) -> Steps[None]:
         """Let an item shard be written; what is on its way to it lands first."""

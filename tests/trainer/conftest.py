@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from saros.adapters.redis import EmbeddedStore
-from saros.trainer.start import Stop
+from saros.trainer.stop import Stop
 from tests.broker import Broker
 from tests.store import StoreServer, connect, start_cluster
 from tests.trainer.faults import SEED

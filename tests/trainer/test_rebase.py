@@ -21,7 +21,8 @@ from saros.errors import RefusedError
 from saros.settings import load
 from saros.trainer import rebase
 from saros.trainer.commands import plan_of
-from saros.trainer.start import Service, Stop
+from saros.trainer.start import Service
+from saros.trainer.stop import Stop
 from saros.wire.v1 import redo_pb2 as pb
 from tests.broker import Broker
 from tests.store import StoreServer

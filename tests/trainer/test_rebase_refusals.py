@@ -22,7 +22,8 @@ from saros.settings import load
 from saros.trainer.commands import plan_of
 from saros.trainer.plan import Plan
 from saros.trainer.rebase import rebased
-from saros.trainer.start import Service, Stop
+from saros.trainer.start import Service
+from saros.trainer.stop import Stop
 from saros.wire.encode import event_of, message_of
 from saros.wire.partitions import partitions_of
 from tests.broker import Broker

@@ -16,7 +16,8 @@ from saros.errors import BrokerError, InputError, RefusedError, SarosError
 from saros.settings import load
 from saros.telemetry import RECORDS
 from saros.trainer.commands import plan_of
-from saros.trainer.start import Service, Stop
+from saros.trainer.start import Service
+from saros.trainer.stop import Stop
 from saros.wire.v1 import redo_pb2 as pb
 from tests.trainer.runs import Model, await_until, running
 

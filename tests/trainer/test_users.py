@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,39 @@ def test_an_owner_that_catches_up_meets_one_that_has_gone_on(
         wrong = fences[-1]._replace(nonce=fences[-1].nonce ^ 1)
         with pytest.raises(RefusedError, match="is of another log"):
             one.catch_up(wrong)
+    redo.close()
+    store.close()
+    model.check()
+
+
+def test_what_the_store_lost_is_written_again_in_few_writes(
+    real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a trainer that mends a long log is thrown out of the group before it is done."""
+    model = Model(model_name, real_broker.address, store_server.url, tmp_path)
+    model.send(900)
+    model.drain()
+    plan = plan_of(load(model.settings))
+    redo, genesis = find_log(plan)
+    store = open_store(plan, genesis)
+    fences = [fence for fence, _ in redo.accepted(0, genesis.start(0), redo.end(0))]
+    assert len(fences) > 5
+    with connect(store_server.url) as redis, ThreadPoolExecutor(1) as pool:
+        users = UserStore(store, redo, genesis, 0, LoopRules(), Threads(pool, pool), lambda _: None, 1000)
+        state, written, flush = users.state(), list[int](), store.flush
+
+        def count(*arguments: Any) -> bytes | None:
+            written.append(len(arguments[3]))
+            return flush(*arguments)
+
+        monkeypatch.setattr(store, "flush", count)
+        redis.delete(*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0))
+        assert users.state() == state
+        assert len(written) == 1
+        monkeypatch.setattr("saros.trainer.users._WRITE_USERS", 60)
+        redis.delete(*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0))
+        assert users.state() == state
+        assert 3 <= len(written) <= len(fences), "but no more at once than the store takes in one go"
     redo.close()
     store.close()
     model.check()

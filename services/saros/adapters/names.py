@@ -30,6 +30,7 @@ REDO_MESSAGE_MAX = 64 * 2**20
 REDO_SETTINGS = {
     "message.timestamp.type": "LogAppendTime",
     "max.message.bytes": str(REDO_MESSAGE_MAX),
+    "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
 }

@@ -7,9 +7,10 @@ offsets, and only its id tells.
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from saros.adapters.kafka import Admin, Cluster, Reader, Topic, Writer
+from saros.adapters.kafka import Admin, Cluster, Reader, TooLargeError, Topic, Writer
 from saros.adapters.names import REDO_MESSAGE_MAX
 from saros.errors import BrokerError, RefusedError
 from saros.redo.fence import Fence
@@ -42,6 +43,7 @@ class RedoLog:
         # Goes from partition to partition: whoever waits for one of them at the broker keeps the next one waiting.
         self._again = Reader(cluster, f"{topic.name}-reader", wait_ms=_WAIT_MS)
         self._writer = self._new_writer()
+        self._largest = 0  # bytes of a record that was sent
         self._admin = Admin(cluster, _LOOK_S)
 
     def _new_writer(self) -> Writer:
@@ -154,8 +156,10 @@ class RedoLog:
     def send(self, partition: int, record: pb.Record) -> int:
         """Send a record and return its bytes; BrokerError where it, or one before it, cannot be delivered."""
         value = redo_of(record)
-        self._writer.send(self._topic, partition, value)
-        self._writer.check()
+        self._largest = max(self._largest, len(value))
+        with self._room():
+            self._writer.send(self._topic, partition, value)
+            self._writer.check()
         return len(value)
 
     def start_over(self) -> None:
@@ -165,7 +169,20 @@ class RedoLog:
 
     def check_sent(self) -> None:
         """Raise BrokerError if something that was sent cannot be delivered."""
-        self._writer.check()
+        with self._room():
+            self._writer.check()
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """Refuse a topic that does not take a record: it would be learned and refused again and again."""
+        try:
+            yield
+        except TooLargeError as error:
+            raise RefusedError(
+                f"{self._topic} does not take a record: {error}; the largest had {self._largest} bytes",
+                f"set max.message.bytes={REDO_MESSAGE_MAX} (kafka-configs --alter), and let the brokers take as much; "
+                "or make SAROS_TRAINER__RECORD_KB smaller",
+            ) from error
 
     def close(self) -> None:
         """End all clients."""

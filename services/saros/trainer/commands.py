@@ -78,7 +78,8 @@ def trainer(
     plan = plan._replace(rules=plan.rules._replace(accept_expired=accept_expired))
     from saros.kernels import warm
     from saros.telemetry import BUILD, log, log_to_stderr
-    from saros.trainer.start import Service, Stop
+    from saros.trainer.start import Service
+    from saros.trainer.stop import Stop, StoppedError
 
     def go_on(done: int, what: str) -> None:
         if stop.asked:
@@ -94,7 +95,10 @@ def trainer(
         disable_created_metrics()  # type: ignore[no-untyped-call]  # one more series each: when it began
         BUILD.info({"version": saros.__version__, "model": plan.model})
         start_http_server(settings.trainer.metrics_port, settings.trainer.metrics_host)
-    service = Service(plan, stop)
+    try:
+        service = Service(plan, stop)
+    except StoppedError:
+        raise typer.Exit from None
     log("trainer was started", model=plan.model)
     service.run(until_drained=until_drained)
     log("trainer has stopped", model=plan.model)

@@ -48,6 +48,7 @@ from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
 from saros.trainer.shards import ShardWriter
 from saros.trainer.share import Share
+from saros.trainer.stop import Stop
 from saros.trainer.turn import Turn, stats_of
 from saros.trainer.users import Threads, UserStore
 
@@ -58,7 +59,6 @@ _WAIT_S = 0.002  # for the store, mostly, which cannot wake us
 _POLL_EVENTS = 64_000  # about so many at once
 _LINGER_S = 0.005  # after the first event, so that a few make a batch
 _PAUSE_S = 0.5  # without room for so long, partitions pause: what was fetched ahead of them is then fetched again
-_BEHIND_BYTES = 32 * 2**20  # of a partition's records that the store may lack
 
 
 class Tally(NamedTuple):
@@ -81,17 +81,16 @@ class Trainer:
 
     def __init__(
         self, store: Store, redo: RedoLog, replica: Replica, shards: ShardWriter, new_learner: Callable[[], Learner],
-        reader: Reader, intake: Intake, topic: str, rules: LoopRules, threads: Threads, is_over: Callable[[], bool],
+        reader: Reader, intake: Intake, topic: str, rules: LoopRules, threads: Threads, stop: Stop,
     ) -> None:  # fmt: skip
-        """Work until `is_over`: what was taken by then and not learned is left to the next owner."""
+        """Work until a stop is asked for: what was taken by then and not learned is left to the next owner."""
         self._store, self._redo, self._replica, self._shards = store, redo, replica, shards
         self._new_learner, self._reader, self._intake, self._topic = new_learner, reader, intake, topic
-        self._rules, self._threads, self._is_over, self._poll = rules, threads, is_over, rules.poll_messages
+        self._rules, self._threads, self._stop, self._poll = rules, threads, stop, rules.poll_messages
         self._tables = Tables()
         expect_scenarios(rules.scenarios)
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
-        self._paused: list[int] = []
         self._ahead: _Ahead | None = None
         self.tally = Tally()
         self._shards_at = self._commit_at = time.monotonic()
@@ -112,24 +111,31 @@ class Trainer:
                 self._undo(share)
                 share.users.flush()
 
+    def abandon(self) -> None:
+        """Own nothing any more, and write nothing: the next owners read from the log what the store lacks."""
+        self.shares.clear()
+        self._stale.clear()
+
     def _begin(self, partition: int) -> int:
         """Make a share that stands where the log does; return the offset to read events from (rules 19, 21)."""
         fence, genesis, learner = self._replica.fences[partition], self._replica.genesis, self._new_learner()
         users = UserStore(
             self._store, self._redo, genesis, partition, self._rules, self._threads, learner.users.table.unpin,
-            learner.users.limit,
+            learner.users.limit, self._stop.check_late,
         )  # fmt: skip
         users.catch_up(fence)
-        share = Share(partition, learner, users, fence)
+        share = Share(partition, learner, users, fence, self._rules)
         self.shares[partition] = share
         log("partition was begun", partition=partition, next=share.next, record=f"{fence.nonce:x}")
         # Where retention took events away the next record covers the gap: it has to begin where the last one ended.
         return start_of(self._reader, self._topic, partition, share.next, stop_at_gap=self._rules.stop_at_gap)
 
-    def catch_up(self) -> None:
-        """Follow the log to the ends that it has now."""
+    def catch_up(self, check: Callable[[], None] | None = None) -> None:
+        """Follow the log to the ends that it has now; `check` may end it halfway."""
+        check = check or self._stop.check_late
         ends = [self._redo.end(partition) for partition in range(self._replica.genesis.partitions)]
         while any(fence.offset + 1 < end for fence, end in zip(self._replica.fences, ends, strict=True)):
+            check()
             if self.follow(_IDLE_S):
                 reach("following")
         self._redo.check_same()  # rule 39
@@ -190,19 +196,27 @@ class Trainer:
             self._shards_at = time.monotonic() + self._rules.shards_every_s
 
     def _undo(self, share: Share) -> None:
-        """Take what a share has in flight out of the table again (rule 8)."""
+        """Take what a share has in flight out of the table again (rule 8).
+
+        Others' records stay in flight, since only its own are subtracted; where work := base, rule 9 waits for them.
+        """
         for flight in share.flights:
             fold_rows(self._replica.items.arrays, flight.blocks, -1)
         share.flights.clear()
 
     def _restart(self, partition: int) -> None:
-        """Begin a partition anew where the log stands."""
-        self._stale.discard(partition)
-        share = self.shares.pop(partition)
-        self._undo(share)
-        share.users.flush()
+        """Begin a partition anew where the log stands.
+
+        It is stale until that is done: where the broker fails us on the way, the next call goes on, with or without a
+        share, since the group takes the partition for ours.
+        """
+        share = self.shares.pop(partition, None)
+        if share is not None:
+            self._undo(share)
+            share.users.flush()
         log("partition begins anew", logging.WARNING, partition=partition)
         self._reader.seek(self._topic, (partition, self._begin(partition)))
+        self._stale.discard(partition)
 
     # --- 3 take, 4 learn, 5 send -------------------------------------------------------------------------------------
 
@@ -212,18 +226,20 @@ class Trainer:
         if now is None:
             return 0
         turns = [
-            Turn(share, now.taken, self._rules)
+            Turn(share, now.taken)
             for share in now.shares
             if self.shares.get(share.partition) is share and share.partition not in self._stale
         ]
         since = time.monotonic()
-        while any(turns) and not self._is_over():
-            learned = [turn for turn in turns if turn and self._learn_next(turn)]
-            since = time.monotonic() if learned else since
-            if not learned and self._ahead is None and not self._paused:
-                self._ahead = self._take(0, 0)
-            self._go_on(waiting=not learned, for_s=time.monotonic() - since)
-        self._resume()
+        try:
+            while any(turns) and not self._stop.asked:
+                learned = [turn for turn in turns if turn and self._learn_next(turn)]
+                since = time.monotonic() if learned else since
+                if not learned and self._ahead is None and not self._reader.is_paused:
+                    self._ahead = self._take(0, 0)
+                self._go_on(waiting=not learned, for_s=time.monotonic() - since)
+        finally:
+            self._reader.resume()  # whatever went wrong: nobody else would
         return len(now.taken.polled.values)
 
     def _take(self, timeout_s: float, linger_s: float) -> _Ahead | None:
@@ -231,8 +247,7 @@ class Trainer:
         try:
             taken = self._intake.take(self._poll, timeout_s, linger_s)
         except LostPlaceError:
-            for partition in list(self.shares):
-                self._restart(partition)
+            self._stale |= set(self.shares)  # step 2 is next
             return None
         count = len(taken.polled.values)
         if not count:
@@ -240,6 +255,9 @@ class Trainer:
         # Messages may hold a thousand events: as many of them as make a few micro-batches.
         self._poll = max(1, min(self._rules.poll_messages, count * _POLL_EVENTS // max(1, len(taken.decoded.kind))))
         MESSAGES.inc(count)
+        for partition, behind in taken.polled.next_offsets().items():
+            if partition in self.shares:
+                self.shares[partition].taken = behind
         return _Ahead(taken, list(self.shares.values()))
 
     def _learn_next(self, turn: Turn) -> bool:
@@ -247,7 +265,7 @@ class Trainer:
         share = turn.share
         if self.shares.get(share.partition) is not share or share.partition in self._stale:
             turn.drop()
-        elif not turn.is_ready() or not share.has_room(FLIGHTS_MAX, _BEHIND_BYTES) or not self._learn(turn):
+        elif not turn.is_ready() or not share.has_room(FLIGHTS_MAX) or not self._learn(turn):
             return False
         turn.ask()
         return True
@@ -257,20 +275,11 @@ class Trainer:
         self._redo.check_sent()
         self.follow(_WAIT_S if waiting else 0)
         self.flush()
+        self._tell(waiting=waiting)
         if for_s > _PAUSE_S:
-            self._pause()
+            if not self._reader.is_paused:
+                PAUSED.inc()
             self._reader.stay()
-
-    def _pause(self) -> None:
-        if not self._paused and self.shares:
-            self._paused = list(self.shares)
-            self._reader.pause(self._topic, self._paused)
-            PAUSED.inc()
-
-    def _resume(self) -> None:
-        if self._paused:
-            self._reader.resume(self._topic, [partition for partition in self._paused if partition in self.shares])
-            self._paused = []
 
     def _learn(self, turn: Turn) -> bool:
         """Steps 4 and 5 for one micro-batch; False where ledgers have to be read first."""
@@ -317,13 +326,18 @@ class Trainer:
 
     # --- 6 commit, and the whole -------------------------------------------------------------------------------------
 
-    def commit(self) -> None:
+    def commit(self, *, waiting: bool = False) -> None:
         """Step 6: tell the group how far the records that count have come."""
         fences = self._replica.fences
         reach("committing")
         self._reader.commit(self._topic, [(partition, fences[partition].next) for partition in self.shares])
         reach("committed")
-        self._tables.observe(self._replica.items, self.shares.values())
+        # Who waits has not read all there is. Who does not has read to the end that the log had: what seems to be left
+        # before it are the marks of transactions.
+        ends = {
+            p: self._reader.known_end(self._topic, p) if waiting else share.taken for p, share in self.shares.items()
+        }
+        self._tables.observe(self._replica.items, self.shares.values(), fences, ends)
         self._commit_at = time.monotonic() + _COMMIT_EVERY_S
 
     def step(self) -> int:
@@ -336,9 +350,13 @@ class Trainer:
         except BrokerError as error:
             self._start_over(error)
             return 0
-        if time.monotonic() >= self._commit_at:
-            self.commit()
+        self._tell(waiting=False)
         return taken
+
+    def _tell(self, *, waiting: bool) -> None:
+        """Step 6, about once a second, also where we wait for room: whoever watches sees then how far behind we are."""
+        if time.monotonic() >= self._commit_at:
+            self.commit(waiting=waiting)
 
     def _flying(self) -> bool:
         return any(share.flights for share in self.shares.values())
@@ -356,6 +374,7 @@ class Trainer:
     def drain(self) -> None:
         """Let all that is in flight come back, and flush everything."""
         while self._flying():
+            self._stop.check_late()
             self._redo.check_sent()
             self.follow(_IDLE_S)
             self.flush()

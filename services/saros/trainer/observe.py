@@ -5,7 +5,7 @@ longer are no longer told of: another process does, and sums over all of them mu
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from saros.core.items import Items
 from saros.core.jit import F64, I64
 from saros.core.learner import Batch
 from saros.core.rows import ONE
+from saros.redo.fence import Fence
 from saros.redo.record import scenario_counts
 from saros.trainer.share import Share
 from saros.wire.columns import GATE, REASONS, UPSERT
@@ -124,8 +125,8 @@ class Tables:
         self._next: dict[int, int] = {}  # of each: where it was at the last look
         bins()
 
-    def observe(self, items: Items, shares: Iterable[Share]) -> None:
-        """Tell it."""
+    def observe(self, items: Items, shares: Iterable[Share], fences: Sequence[Fence], ends: Mapping[int, int]) -> None:
+        """Tell it; `fences` are how far partitions are learned, `ends` how far there is something to learn."""
         t.ITEMS.set(items.table.size)
         _observe_rows(items)
         users = ledgers = 0
@@ -135,14 +136,14 @@ class Tables:
             owned.add(share.partition)
             users += sum(column.nbytes for column in (*learner.users.arrays, *learner.users.table.arrays()))
             ledgers += sum(column.nbytes for column in learner.ledger.arrays)
-            self._observe_share(share)
+            self._observe_share(share, fences[share.partition].next, ends[share.partition])
         for partition in self._told - owned:
             self._forget(partition)
         self._told = owned
         for name, size in (("items", _bytes_of(items)), ("users", users), ("ledgers", ledgers)):
             t.MEMORY.labels(name).set(size)
 
-    def _observe_share(self, share: Share) -> None:
+    def _observe_share(self, share: Share, learned: int, end: int) -> None:
         learner, partition = share.learner, share.partition
         t.USERS_IN_MEMORY.labels(partition).set(learner.users.table.size)
         t.WAITING.labels(partition).set(int(learner.ledger.arrays.waiting.sum()))
@@ -150,9 +151,9 @@ class Tables:
             t.BOUND.labels(partition, name).set(bound)
         for band, count in users_by_band(learner.gate, learner.gate_rules.window_days).items():
             t.USERS.labels(partition, band).set(count)
-        # Whoever has learned nothing since the last look, and waits for no record, has learned all there is.
-        behind = share.newest_ms > 0 and (bool(share.flights) or self._next.get(partition) != share.next)
-        self._next[partition] = share.next
+        # Whoever has learned something since the last look may not be at the end, though it has learned all it read.
+        behind = learned < max(share.taken, end) or self._next.get(partition, learned) != learned
+        self._next[partition] = learned
         t.LAG_SECONDS.labels(partition).set(max(0.0, time.time() - share.newest_ms / 1000) if behind else 0.0)
 
     def _forget(self, partition: int) -> None:

@@ -13,6 +13,8 @@ from saros.core.step import StepRules
 
 _USERS_LEAST, _USERS_MOST = 16_384, 50_000_000  # of a partition: a few micro-batches; whatever there is
 
+_BEHIND_PART = 0.25  # of the memory: records that the store lacks
+
 
 class LoopRules(NamedTuple):
     """What the loop is told."""
@@ -22,6 +24,7 @@ class LoopRules(NamedTuple):
     batch_users: int = 4000  # ... and users, where it has more than one message: the store takes them as one
     record_bytes: int = 2 * 2**20  # about, as large as a record should be
     shards_every_s: float = 1.0  # that item shards are written, dirty or not
+    behind_bytes: int = 32 * 2**20  # of a partition's records that the store may lack
     taken_back_bytes: int = 8 * 2**20  # of ledgers that one micro-batch may take back
     user_ttl_s: int = 0  # after which the store lets users go; 0: never
     accept_expired: bool = False
@@ -44,7 +47,7 @@ class Plan(NamedTuple):
     gate: GateRules
     items_max: int
     users_max: int
-    memory_bytes: int  # that users in memory may take
+    memory_bytes: int  # that users in memory, and records that the store lacks, may take
     latest: bool
     instance: str
     rules: LoopRules
@@ -65,5 +68,11 @@ def cached_users(plan: Plan) -> int:
     """Return how many users of a partition may be in memory, if this process owns all partitions."""
     one = Learner(Items(plan.rows, 1), plan.step, plan.session, plan.gate, users_max=1024).users
     user_bytes = sum(column.nbytes for column in (*one.arrays, *one.table.arrays())) / one.table.capacity
+    room = plan.memory_bytes * (1 - _BEHIND_PART)
     # Where a table grows, the old one and the new one are there for a moment.
-    return max(_USERS_LEAST, int(plan.memory_bytes / 1.5 / plan.partitions / user_bytes))
+    return max(_USERS_LEAST, int(room / 1.5 / plan.partitions / user_bytes))
+
+
+def behind_bytes(plan: Plan) -> int:
+    """Return how much of a partition's records the store may lack, if this process owns all partitions."""
+    return min(plan.rules.behind_bytes, int(plan.memory_bytes * _BEHIND_PART / plan.partitions))

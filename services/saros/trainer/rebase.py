@@ -76,7 +76,7 @@ class Rebase:
 
     def attempt(self) -> Genesis | None:
         """Go through all steps; None where something came between."""
-        # Step 1: the shards before the topic's id, so that no mark is set for a topic that is older than they are (45).
+        # Step 1: the shards before the topic's id, so that no mark is set for a topic that is older (rule 45).
         seen = self._standings()
         events, topic = ensure_topics(self._plan)
         redo = RedoLog(self._plan.cluster, topic)
@@ -188,7 +188,7 @@ class Rebase:
         lost = [shard for shard, standing in enumerate(seen) if not any((standing.meta, standing.vector))]
         if lost:
             self.notes.append(f"shards {', '.join(map(str, lost))} held nothing: what they held was lost before")
-        # The offset may be that of a record that was rejected: what a fence says of the rows is all but that (51, 52).
+        # The offset may be that of a record that was rejected: all but that says what the rows are (rules 51, 52).
         agree = all(vector[p][2:] == fences[p][2:] and vector[p].log_id == fences[p].log_id
                     for vector in vectors for p in partitions)  # fmt: skip
         return self._model._replace(
@@ -244,7 +244,7 @@ class Rebase:
         return True
 
     def _clear(self, partition: int, topic_id: str) -> bytes | None:
-        """Take what was added out of a partition's ledgers, and leave what waits (51, 53).
+        """Take what was added out of a partition's ledgers, and leave what waits (rules 51, 53).
 
         Return the partition's head as it was left, by which is known that nobody else changed anything and that
         nothing fell back (rule 55); None where something came between.

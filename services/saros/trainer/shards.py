@@ -73,11 +73,12 @@ class ShardWriter:
 
         Blocks in flight are in the table, and no part of what is written. `wait`: return when the store has it all.
         """
+        flying = list(in_flight)  # once: it is gone over again where a shard had fallen back
         while True:
             self._finish(wait=wait)
             if self._writing is not None:
                 return
-            self._begin(partitions, list(in_flight))
+            self._begin(partitions, flying)
             if not wait:
                 return
             self._finish(wait=True)

@@ -5,6 +5,7 @@ parent. Users come from the store when they are first met; those that a record h
 flushed (rule 18).
 """
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -44,11 +45,13 @@ class Flight(NamedTuple):
 class Share:
     """An owned partition."""
 
-    def __init__(self, partition: int, learner: Learner, users: UserStore, fence: Fence) -> None:
+    def __init__(self, partition: int, learner: Learner, users: UserStore, fence: Fence, rules: LoopRules) -> None:
         """`fence` is that of the last record that counts; the store has been brought up to it."""
-        self.partition, self.learner, self.users = partition, learner, users
+        self.partition, self.learner, self.users, self._rules = partition, learner, users, rules
         self.next, self._parent = fence.next, fence.nonce
-        self.newest_ms = 0  # the log's time of the last message that was learned
+        self.taken = fence.next  # behind the last message that was read
+        # The log's time of the last message that was learned; before there is one, it is at least as old as this.
+        self.newest_ms = int(1000 * time.time())
         self.flights: deque[Flight] = deque()
         self._event_bytes = _EVENT_BYTES
         self.gate = GateChange()
@@ -65,7 +68,7 @@ class Share:
         return self.users.ask(missing) if len(missing) else None
 
     def load(self, keys: U64, asked: Asked[Known] | None) -> None:
-        """Take users into memory, after they were asked for."""
+        """Take users into memory, after they were asked for, with the blocks of theirs that wait (rule 31)."""
         known = self.users.answer(asked) if asked else None
         self.learner.intern(keys)
         if asked and known:
@@ -121,6 +124,9 @@ class Share:
     def learn(self, events: Events, asked: Asked[Ledgers] | None) -> tuple[Batch, I32, I32] | None:
         """Learn a micro-batch; None where the partition is another's meanwhile.
 
+        What waits is released once (rule 33), or ends with its ledger (rule 36), of which what was added is negated
+        (rule 35): `_release` and `_take_back` of `saros.core.settle`.
+
         `asked` are the ledgers of those who may leave. Whoever leaves all the same, because B moved within the batch,
         is read here.
         """
@@ -164,20 +170,24 @@ class Share:
         self.next, self._parent = place.end, place.nonce
         return record
 
-    def has_room(self, flights_max: int, behind_bytes: int) -> bool:
+    def has_room(self, flights_max: int) -> bool:
         """True if another record may be sent, and the users it touches may stay in memory until it is flushed."""
         return (
             len(self.flights) < flights_max
-            and self.users.pending_bytes < behind_bytes
+            and self.users.pending_bytes < self._rules.behind_bytes
             and 2 * self._pinned() < self.learner.users.limit
         )
 
     def _pinned(self) -> int:
         return self.users.pending_users + sum(len(flight.users) for flight in self.flights)
 
-    def batch_events(self, rules: LoopRules) -> int:
+    def batch_events(self) -> int:
         """Return how many events make a record of the size we want, as records have been of late."""
-        return max(1, min(rules.batch_events, int(rules.record_bytes / self._event_bytes)))
+        return max(1, min(self._rules.batch_events, int(self._rules.record_bytes / self._event_bytes)))
+
+    def batch_users(self) -> int:
+        """Return how many users a micro-batch may have: two of them are in flight, and half of the memory is room."""
+        return max(1, min(self._rules.batch_users, self.learner.users.limit // 4))
 
     def note_size(self, events: int, size: int) -> None:
         """Note how large a record was."""

@@ -2,18 +2,15 @@
 
 import gc
 import logging
-import os
 import secrets
-import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from types import FrameType
 
 from saros.adapters.dead import DeadLetters
 from saros.adapters.intake import Intake
-from saros.adapters.kafka import Admin, Reader, Topic, Writer, check_topic
+from saros.adapters.kafka import Admin, Reader, Topic, Writer, check_log, check_topic
 from saros.adapters.names import DEAD_SETTINGS, EVENTS_SETTINGS, REDO_SETTINGS, topics_of
 from saros.adapters.places import check_same
 from saros.adapters.redis import Store, check_server
@@ -27,8 +24,9 @@ from saros.redo.genesis import Genesis, check_settings, differences, read_genesi
 from saros.redo.replica import Replica
 from saros.telemetry import log
 from saros.trainer.loop import Trainer
-from saros.trainer.plan import Plan, group_of, new_learner
+from saros.trainer.plan import Plan, behind_bytes, group_of, new_learner
 from saros.trainer.shards import ShardWriter
+from saros.trainer.stop import Stop, StoppedError
 from saros.trainer.users import Threads
 from saros.wire.decode import Decoder
 
@@ -46,6 +44,7 @@ def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
     for name in names:
         if warning := check_topic(admin, name):
             log("topic was checked", logging.WARNING, warning=warning)
+    check_log(admin, names.redo, plan.rules.record_bytes + plan.rules.taken_back_bytes)
     return made[0], made[1]
 
 
@@ -137,20 +136,6 @@ def item_fences(store: Store, genesis: Genesis) -> list[list[Fence]]:
     ]
 
 
-class Stop:
-    """The first signal ends in order, the second at once: nothing is lost either way."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            os._exit(1)
-        self.asked = True
-
-
 class Service:
     """A running trainer, from its checks to its end."""
 
@@ -163,7 +148,8 @@ class Service:
         self._store = open_store(plan, genesis)
         replica = Replica(genesis, Items(genesis.rows, plan.items_max))
         self._threads = Threads(ThreadPoolExecutor(_READERS, "read"), ThreadPoolExecutor(_WRITERS, "write"))
-        shards = ShardWriter(self._store, replica, boot(self._store, self._redo, replica), self._threads.writing)
+        vectors = boot(self._store, self._redo, replica, lambda _: stop.check())
+        shards = ShardWriter(self._store, replica, vectors, self._threads.writing)
         self._redo.check_same()  # what was read is of the topic whose genesis it was read for (rules 39, 40)
         self._redo.follow(replica.fences)
         dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions)
@@ -179,17 +165,26 @@ class Service:
             self._reader,
             intake,
             names.events,
-            plan.rules,
+            plan.rules._replace(behind_bytes=behind_bytes(plan)),
             self._threads,
-            lambda: stop.asked,
+            stop,
         )
         self._replica, self._events, self._partitions = replica, names.events, plan.partitions
         self._stop = stop
 
     def run(self, *, until_drained: bool = False) -> None:
         """Learn until a signal comes, or until the events that are there now are learned."""
+        try:
+            self._run(until_drained=until_drained)
+        except StoppedError as stopped:
+            # As if it had been killed, but the group need not miss us first.
+            log("stopped halfway, the next owner goes on", logging.WARNING, where=str(stopped))
+            self.trainer.abandon()
+        self.close()
+
+    def _run(self, *, until_drained: bool) -> None:
         ends = [self._reader.watermarks(self._events, partition)[1] for partition in range(self._partitions)]
-        self.trainer.catch_up()
+        self.trainer.catch_up(self._stop.check)
         self._reader.subscribe(self._events, self.trainer.gained, self.trainer.lost)
         gc.collect()
         gc.disable()
@@ -204,7 +199,6 @@ class Service:
                 idle_at = time.monotonic() + _GC_IDLE_S
         self.trainer.drain()
         log("what was taken is learned", **self.trainer.tally._asdict(), begun_s=begun_s, ended_s=time.time())
-        self.close()
 
     def _is_drained(self, ends: list[int]) -> bool:
         """True if all events up to these ends are in records that count, and these in the store.

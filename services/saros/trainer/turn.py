@@ -14,7 +14,6 @@ from saros.adapters.intake import Taken
 from saros.adapters.redis import Ledgers
 from saros.core.jit import I64, U64
 from saros.core.learner import Batch
-from saros.trainer.plan import LoopRules
 from saros.trainer.share import Share
 from saros.trainer.users import Asked, Known
 from saros.wire.columns import GOOD, REASONS
@@ -35,13 +34,14 @@ class Run(NamedTuple):
 class Turn:
     """The micro-batches of a share."""
 
-    def __init__(self, share: Share, taken: Taken, rules: LoopRules) -> None:
-        self.share, self.taken, self._rules = share, taken, rules
+    def __init__(self, share: Share, taken: Taken) -> None:
+        self.share, self.taken = share, taken
         mine = taken.of(share.partition)
-        if len(mine) and taken.polled.offset(int(mine[0])) < share.next:
-            # What lies before `next` is in records already.
-            mine = mine[[taken.polled.offset(k) >= share.next for k in mine.tolist()]]
-        self._left = deque(taken.runs(mine, share.batch_events(rules)))
+        offsets = taken.polled.offsets(mine)
+        # Else events would be learned twice, or a record would cover what is in none.
+        assert (np.diff(offsets) > 0).all(), "the messages of a partition come in order, each once"
+        mine = mine[offsets >= share.next]  # what lies before `next` is in records already
+        self._left = deque(taken.runs(mine, share.batch_events()))
         self._next: Run | None = None
         self.ask()
 
@@ -56,7 +56,7 @@ class Turn:
         messages = self._left.popleft()
         rows = self.taken.rows(messages)
         users = self.taken.users(rows)
-        if len(users) > self._rules.batch_users and len(messages) > 1:
+        if len(users) > self.share.batch_users() and len(messages) > 1:
             self.split(messages)
             self.ask()
         else:

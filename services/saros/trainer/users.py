@@ -12,7 +12,7 @@ flushed.
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import Generic, NamedTuple, TypeVar
 
@@ -86,12 +86,16 @@ class UserStore:
 
     def __init__(
         self, store: Store, redo: RedoLog, genesis: Genesis, partition: int, rules: LoopRules, threads: Threads,
-        release: Callable[[I32], None], users_max: int,
+        release: Callable[[I32], None], users_max: int, check: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        """Read and write with `threads`; `release` is told whose state the store has; `users_max` may be in memory."""
+        """Read and write with `threads`; `release` is told whose state the store has; `users_max` may be in memory.
+
+        `check` may end what takes long, between two writes: it raises then, and this is not to be used any more.
+        """
         self._store, self._redo, self._genesis, self._partition = store, redo, genesis, partition
         self._ttl_s, self._accept_expired = rules.user_ttl_s, rules.accept_expired
-        self._threads, self._release = threads, release
+        self._threads, self._release, self._check = threads, release, check
+        self._write_bytes = max(1, min(_WRITE_BYTES, rules.behind_bytes // 2))
         self._gather_users = min(_WRITE_USERS, users_max // _GATHER_SHARE)
         self._unflushed: deque[Accepted] = deque()
         self._writing: _Write | None = None
@@ -113,9 +117,7 @@ class UserStore:
 
     def append(self, fence: Fence, record: pb.Record, users: I32 = _NOBODY) -> None:
         """Take a record that counts, in log order, whoever wrote it (rule 15)."""
-        # Once: whoever asks a message for its bytes gets a copy of them.
-        size = len(record.blocks.data) + len(record.users.data) + len(record.users.rows)
-        accepted = Accepted(fence, record, users, size)
+        accepted = Accepted(fence, record, users, _size_of(record))
         if fence.offset > self._at.offset:
             if not self._unflushed:
                 self._due_s = time.monotonic() + _GATHER_S
@@ -132,8 +134,9 @@ class UserStore:
         if self._at.offset > end.offset:
             return
         for fence, record in self._redo.accepted(self._partition, self._at, end.offset + 1):
+            self._check()
             self.append(fence, record)
-            self.flush(wait=self.pending_bytes > _WRITE_BYTES)
+            self.flush(wait=self.pending_bytes > self._write_bytes)
             reach("mending")
         self.flush()
         if self._at.offset == end.offset:  # another owner may have gone on meanwhile
@@ -165,20 +168,14 @@ class UserStore:
     def _is_due(self) -> bool:
         """True if what waits has waited long enough, or is enough for a write."""
         return (
-            self.pending_bytes >= _WRITE_BYTES
+            self.pending_bytes >= self._write_bytes
             or self.pending_users >= self._gather_users
             or time.monotonic() >= self._due_s
         )
 
     def _begin(self) -> None:
         """Begin to write what waits, as much as may be one."""
-        records, users, size = [self._unflushed[0]], 0, 0
-        for accepted in self._unflushed:
-            users, size = users + len(accepted.record.users.key) // 8, size + accepted.bytes
-            if accepted is not records[0]:
-                if users > _WRITE_USERS or size > _WRITE_BYTES:
-                    break
-                records.append(accepted)
+        records = next(_as_one(self._unflushed))
         self._writing = _Write(self._threads.writing.submit(self._write, self._at, records), records)
         self._due_s = time.monotonic() + _GATHER_S  # what is left, or comes meanwhile
 
@@ -227,12 +224,15 @@ class UserStore:
         )  # fmt: skip
         self._redo.check(self._partition, found, f"partition {self._partition} of the store")
         at = found
-        for fence, record in self._redo.accepted(self._partition, found, self._at.offset + 1):
-            again = self._write(at, [Accepted(fence, record)])
+        missing = self._redo.accepted(self._partition, found, self._at.offset + 1)
+        for records in _as_one(Accepted(fence, record, bytes=_size_of(record)) for fence, record in missing):
+            self._check()
+            again = self._write(at, records)
             if again is not None:
                 self._meet(self._fence_of(again))
                 return
-            at = fence
+            at = records[-1].fence
+            reach("mending")
         self._check_same(at.nonce, self._at)
 
     def _check_same(self, nonce: int, fence: Fence) -> None:
@@ -249,7 +249,8 @@ class UserStore:
         return Asked(keys, self._at, self._threads.reading.submit(self._read, keys))
 
     def _read(self, keys: U64) -> Known:
-        """Read users, and what waits of theirs. It touches nothing of ours: threads do it."""
+        """Read users, and what waits of theirs, each with its fence (rule 30). It touches nothing of ours: threads do
+        it."""
         users = self._store.read_users(self._partition, keys)
         waiting = keys[[value is not None and value[0] & HAS_WAITING != 0 for value in users.values]]
         return Known(users, waiting, self._store.read_ledgers(self._partition, waiting) if len(waiting) else None)
@@ -310,3 +311,22 @@ class UserStore:
             head = self._store.read_head(self._partition)
             if self._is_expected(head[:FENCE_BYTES]):
                 return pb.Partition.FromString(head[FENCE_BYTES:])
+
+
+def _size_of(record: pb.Record) -> int:
+    """Return about how many bytes a record takes. Not to be asked often: a message gives copies of its bytes."""
+    return len(record.blocks.data) + len(record.users.data) + len(record.users.rows)
+
+
+def _as_one(accepted: Iterable[Accepted]) -> Iterator[list[Accepted]]:
+    """Cut records, in the order of the log, into those that are written as one (rule 14)."""
+    records, users, size = list[Accepted](), 0, 0
+    for each in accepted:
+        more = len(each.record.users.key) // 8
+        if records and (users + more > _WRITE_USERS or size + each.bytes > _WRITE_BYTES):
+            yield records
+            records, users, size = [], 0, 0
+        records.append(each)
+        users, size = users + more, size + each.bytes
+    if records:
+        yield records

@@ -77,12 +77,21 @@ class Admin:
         if _is_embedded(there) or name not in there.topics or not there.topics[name].partitions:
             return None
         replicas = min(len(partition.replicas) for partition in there.topics[name].partitions.values())
+        settings = self._settings(name)
+        return Copies(replicas, int(settings[IN_SYNC]) if IN_SYNC in settings else None)
+
+    def settings(self, name: str) -> dict[str, str]:
+        """Return a topic's settings, those of the brokers where it has none of its own; empty: nobody can tell."""
+        there = self._there()
+        return {} if _is_embedded(there) or name not in there.topics else self._settings(name)
+
+    def _settings(self, name: str) -> dict[str, str]:
         asked = ConfigResource(ConfigResource.Type.TOPIC, name)
         try:
             answer = self._client.describe_configs([asked], request_timeout=self._timeout_s)[asked].result()
         except KafkaException:  # a client may be allowed to read and write, and not to look at settings
-            return Copies(replicas, None)
-        return Copies(replicas, int(answer[IN_SYNC].value))
+            return {}
+        return {setting: entry.value for setting, entry in answer.items() if entry.value is not None}
 
     def ensure(
         self, name: str, partitions: int, replication: int, settings: Mapping[str, str], *, create: bool = True

@@ -1,9 +1,16 @@
-"""What a topic must be like to keep what it acknowledged when a broker is lost.
+"""What a topic must be like to keep what it acknowledged: when a broker is lost, and for good.
 
-A topic with less works, and is right for a single machine; so this warns and refuses nothing.
+A topic with few replicas works, and is right for a single machine; so that is a warning. A log that forgets by itself,
+or takes no record of the size that we write, is refused: a broker that makes topics by itself makes such ones.
 """
 
+from collections.abc import Mapping
+
 from saros.adapters.kafka.admin import IN_SYNC, IN_SYNC_LEAST, REPLICAS_LEAST, Admin, Copies
+from saros.errors import InputError
+
+_FOR_GOOD = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_LARGEST = "max.message.bytes"
 
 
 def check_topic(admin: Admin, name: str) -> str:
@@ -28,3 +35,27 @@ def judge_copies(name: str, copies: Copies) -> str:
     if not wrong:
         return ""
     return f"topic {name} has {' and '.join(wrong)}: a lost broker may lose what was acknowledged; {', '.join(todo)}"
+
+
+def check_log(admin: Admin, name: str, message_bytes: int) -> None:
+    """Refuse a topic that is to keep all it gets and does not, or takes no message of that size."""
+    wrong = judge_log(admin.settings(name), message_bytes)
+    if wrong:
+        raise InputError(
+            f"topic {name} has {', '.join(f'{setting}={found}' for setting, (found, _) in wrong.items())}: "
+            "the model's log is kept whole, and takes records of any size that are written",
+            f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config "
+            + ",".join(f"{setting}={needed}" for setting, (_, needed) in wrong.items()),
+        )
+
+
+def judge_log(settings: Mapping[str, str], message_bytes: int) -> dict[str, tuple[str, str]]:
+    """Return which settings of a log are wrong: what each is, and what it should be. What nobody tells is right."""
+    wrong = {
+        setting: (settings[setting], needed)
+        for setting, needed in _FOR_GOOD.items()
+        if settings.get(setting, needed) != needed
+    }
+    if int(settings.get(_LARGEST, message_bytes)) < message_bytes:
+        wrong[_LARGEST] = settings[_LARGEST], str(message_bytes)
+    return wrong

@@ -23,6 +23,7 @@ Place = tuple[int, int]  # partition, offset
 
 _AGAIN_S = 0.05
 _GATHERED_BYTES = 1 << 18
+_KEPT_MAX = 1000  # messages that came although partitions are paused
 _T = TypeVar("_T")
 
 
@@ -42,6 +43,11 @@ class Polled(NamedTuple):
         """Return the key of message k."""
         key: bytes | None = self.messages[k].key()
         return key
+
+    def offsets(self, messages: I64) -> I64:
+        """Return the offsets of these messages."""
+        some = map(self.messages.__getitem__, messages.tolist())
+        return np.fromiter(map(Message.offset, some), np.int64, len(messages))
 
     def next_offsets(self) -> dict[int, int]:
         """Return, for each partition, the offset behind its last message."""
@@ -91,6 +97,8 @@ class Reader:
         # A broker answers one request of a connection after the other, and a fetch may wait there for half a second.
         self._looks: Consumer = new_client(Consumer, cluster.config(group_id=group))
         self._kept: list[Message] = []
+        self._moved: set[int] = set()  # partitions that were gained, lost or begun elsewhere since this was cleared
+        self.is_paused = False
 
     def assign(self, topic: str, places: Sequence[Place]) -> None:
         """Read these partitions, each from an offset on."""
@@ -108,25 +116,45 @@ class Reader:
 
         def assign(_client: Consumer, partitions: list[TopicPartition]) -> None:
             with _for_good("begun"):
-                places = gained([each.partition for each in partitions])
-                self._client.incremental_assign([TopicPartition(topic, *place) for place in places])
+                self._begin(topic, gained([each.partition for each in partitions]))
 
         def revoke(_client: Consumer, partitions: list[TopicPartition]) -> None:
             with _for_good("given away"):
+                self._leave([each.partition for each in partitions])
                 lost([each.partition for each in partitions])
-                self._client.incremental_unassign(partitions)
+                self._drop(partitions)
 
         self._client.subscribe([topic], on_assign=assign, on_revoke=revoke, on_lost=revoke)
 
     def seek(self, topic: str, place: Place) -> None:
         """Go on elsewhere in a partition that is being read."""
-        self._kept = [message for message in self._kept if message.partition() != place[0]]
         # Not `seek`: it fails where the partition's place was lost, which is when it is needed most.
         try:
-            self._client.incremental_unassign([TopicPartition(topic, place[0])])
-            self._client.incremental_assign([TopicPartition(topic, *place)])
+            self._leave([place[0]])
+            self._drop([TopicPartition(topic, place[0])])
+            self._begin(topic, [place])
         except KafkaException as error:
             raise BrokerError(f"{topic}/{place[0]} cannot go on at {place[1]}: {text_of(error.args[0])}") from error
+
+    def _leave(self, partitions: Sequence[int]) -> None:
+        """Drop what was taken of partitions and not answered: it is read again from where they begin, by us or not."""
+        self._moved.update(partitions)
+        self._kept = [message for message in self._kept if message.partition() not in partitions]
+
+    def _drop(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read partitions no more; some may not be read, because beginning them failed."""
+        gone = {(each.topic, each.partition) for each in partitions}
+        self._client.incremental_unassign(
+            [each for each in self._client.assignment() if (each.topic, each.partition) in gone]
+        )
+
+    def _begin(self, topic: str, places: Sequence[Place]) -> None:
+        """Read partitions beside those we have, paused if these are."""
+        self._leave([partition for partition, _ in places])
+        there = [TopicPartition(topic, *place) for place in places]
+        self._client.incremental_assign(there)
+        # The client remembers a pause of a partition that it had before.
+        (self._client.pause if self.is_paused else self._client.resume)(there)
 
     def commit(self, topic: str, places: Sequence[Place]) -> None:
         """Note in the group how far it is: for those who watch its lag, nobody goes on from there."""
@@ -168,16 +196,26 @@ class Reader:
         try:
             # One call would wait out its time unless there are `count`.
             first = self._client.consume(1, timeout_s)
-            return first + self._client.consume(count - 1, linger_s) if first and count > 1 else first
+            if not first or count == 1:
+                return first
+            self._moved.clear()
+            rest = self._client.consume(count - 1, linger_s)
+            # The client answers a call with nothing that was taken before a move in it; `first` is of another call.
+            return [message for message in first if message.partition() not in self._moved] + rest
         except KafkaException as error:
             raise BrokerError(f"reading failed: {text_of(error.args[0])}") from error
 
     def stay(self) -> bool:
-        """Stay in the group without taking anything: what comes all the same is answered by the next poll.
+        """Stay in the group and take nothing, until `resume`; what comes all the same is answered by the next poll.
 
         True if there is something of the kind.
         """
-        self._kept += self._client.consume(1, 0)
+        if not self.is_paused:
+            self.pause()
+        came = self._client.consume(1, 0)  # on its own: what was kept may become less in it
+        self._kept += [message for message in came if not _passes(message.error())]
+        if len(self._kept) > _KEPT_MAX:
+            raise BrokerError(f"{len(self._kept)} messages came from partitions that are paused")
         return bool(self._kept)
 
     def _good(self, messages: Sequence[Any]) -> list[Any]:
@@ -190,7 +228,7 @@ class Reader:
             if error.fatal() or error.code() == KafkaError._FATAL:
                 # This client never reads again: whoever tried would wait for good.
                 raise SarosError(f"reading has ended: {error.str()}; a reader of the same name may run elsewhere")
-            if not (error.retriable() or error.code() in _PASSING):
+            if not _passes(error):
                 self._kept = good
                 raise BrokerError(f"reading failed: {text_of(error)}")
         return good
@@ -214,19 +252,27 @@ class Reader:
                     ) from error
                 time.sleep(_AGAIN_S)
 
+    def known_end(self, topic: str, partition: int) -> int:
+        """Return the offset behind the last message as the last fetch told it; nobody is asked."""
+        known = self._client.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
+        return int(known[1]) if known else -1
+
     def first_since(self, topic: str, partition: int, time_ms: int, timeout_s: float = 10.0) -> int:
         """Return the offset of the first message since a time; where there is none, the one behind the last."""
         place = TopicPartition(topic, partition, time_ms)
         (found,) = self._look(place, timeout_s, lambda: self._looks.offsets_for_times([place], timeout=timeout_s))
         return int(found.offset) if found.offset >= 0 else self.watermarks(topic, partition)[1]
 
-    def pause(self, topic: str, partitions: Sequence[int]) -> None:
-        """Stop fetching these partitions; polling goes on."""
-        self._client.pause([TopicPartition(topic, partition) for partition in partitions])
+    def pause(self) -> None:
+        """Stop fetching, also what is gained from now on; polling goes on."""
+        self.is_paused = True
+        self._client.pause(self._client.assignment())
 
-    def resume(self, topic: str, partitions: Sequence[int]) -> None:
-        """Fetch these partitions again."""
-        self._client.resume([TopicPartition(topic, partition) for partition in partitions])
+    def resume(self) -> None:
+        """Fetch again."""
+        if self.is_paused:
+            self.is_paused = False
+            self._client.resume(self._client.assignment())
 
     def close(self) -> None:
         """Leave the group."""
@@ -256,6 +302,11 @@ _LEADERLESS = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
 )
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._PARTITION_EOF, KafkaError._TIMED_OUT)
+
+
+def _passes(error: KafkaError | None) -> bool:
+    """True for an error of reading that passes by itself."""
+    return error is not None and (error.retriable() or error.code() in _PASSING)
 
 
 class LostPlaceError(BrokerError):

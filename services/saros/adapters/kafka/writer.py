@@ -45,7 +45,9 @@ class Writer:
                     raise BrokerError(f"the queue of {topic} was full for {timeout_s:g} s") from None
                 self._client.poll(_ROOM_S)
             except KafkaException as error:
-                raise BrokerError(f"{topic}/{partition} takes no message: {text_of(error.args[0])}") from error
+                raise _error_of(error.args[0])(
+                    f"{topic}/{partition} takes no message: {text_of(error.args[0])}"
+                ) from error
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         self._failed = self._failed or error
@@ -55,7 +57,7 @@ class Writer:
         self._client.poll(0)
         failed, self._failed = self._failed, None
         if failed is not None:
-            raise BrokerError(f"a message was not taken: {text_of(failed)}")
+            raise _error_of(failed)(f"a message was not taken: {text_of(failed)}")
 
     def discard(self) -> None:
         """Give up what was not sent yet; what is on its way may still arrive."""
@@ -68,3 +70,11 @@ class Writer:
         self.check()
         if left:
             raise BrokerError(f"{left} messages were not acknowledged within {timeout_s:g} s")
+
+
+class TooLargeError(BrokerError):
+    """A message is larger than its topic takes: sending it again does not help."""
+
+
+def _error_of(error: KafkaError) -> type[BrokerError]:
+    return TooLargeError if error.code() == KafkaError.MSG_SIZE_TOO_LARGE else BrokerError

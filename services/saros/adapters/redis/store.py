@@ -158,7 +158,7 @@ class Store:
         return Ledgers(self._met(self.keys.shard_of(partition), fence), [_entries(ledger) for ledger in ledgers])
 
     def flush(self, partition: int, expected: bytes, head: bytes, operations: bytes, ttl_s: int) -> bytes | None:
-        """Write one record's users and ledgers if the fence is the expected one (rules 14, 22, 23).
+        """Write one record's users and ledgers if the fence is the expected one (rules 14, 22, 23, 32, 34).
 
         `head` is the new fence and the partition's state; `operations` are laid out in flush.lua; `ttl_s` 0 is never.
         Return None where it was written, or the fence found, and then nothing was.
