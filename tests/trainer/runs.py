@@ -160,7 +160,8 @@ class Model:
     def drain(self, timeout_s: float = 90.0) -> None:
         """Let a trainer learn all there is."""
         process = self.trainer("--until-drained")
-        assert process.wait(timeout_s) == 0, self.logs()
+        with running([process]):
+            assert process.wait(timeout_s) == 0, self.logs()
 
     def audit(self) -> Audit:
         """Return what the audit found."""
