@@ -59,8 +59,6 @@ _WIPE = "for _, key in ipairs(redis.call('KEYS', ARGV[1])) do redis.call('DEL', 
 class Model:
     """A model with its own name, and the processes that work on it."""
 
-    crowd = 60  # users
-
     def __init__(self, name: str, bootstrap: str, store_url: str, scratch: Path) -> None:
         self.name, self.cluster, self.scratch = name, Cluster(bootstrap, RECONNECT), scratch
         self.settings = {
@@ -69,6 +67,7 @@ class Model:
         self.topics = topics_of(name)
         Admin(self.cluster).ensure(self.topics.events, PARTITIONS, 1, EVENTS_SETTINGS)
         self._writer, self.sent, self._starts = Writer(self.cluster), 0, 0
+        self.someone: Callable[[Random], int] = lambda rng: min(rng.randrange(60), rng.randrange(60))
         self._rounds, self._round_ms, self._crossed, self._lock = 0, 0, list[str](), threading.Lock()
 
     def environ(self, **more: str) -> dict[str, str]:
@@ -80,7 +79,7 @@ class Model:
         with self._lock:
             rng = Random(f"{seed} {self.sent}")
             for k in range(self.sent, self.sent + count):
-                user = f"user-{min(rng.randrange(self.crowd), rng.randrange(self.crowd))}"
+                user = f"user-{self.someone(rng)}"
                 home = int(partitions_of([user], PARTITIONS)[0])
                 value = _event(rng, user, START_MS + 40_000 * k)
                 self._writer.send(self.topics.events, home, value, key=user.encode())
