@@ -11,7 +11,7 @@ from saros.redo.fence import Fence, unpack_fence, unpack_vector
 from saros.redo.genesis import Genesis, read_genesis
 from saros.redo.record import operations
 from saros.redo.replica import Replica
-from saros.trainer.audit import _apply
+from saros.trainer.stored import apply
 from saros.wire.operations import StoredUser, read_user
 from tests.trainer.runs import PARTITIONS, Model
 
@@ -77,7 +77,7 @@ def check_folded(before: Copy, held: MarkedStore, model: Model) -> None:
         for fence, record in redo.accepted(partition, before.fences[partition], end):
             replica.fences[partition] = fence
             replica.fold(partition, fence.offset, record)
-            _apply(operations(record, before.genesis.rows.dim), before.users[partition], before.ledgers[partition])
+            apply(operations(record, before.genesis.rows.dim), before.users[partition], before.ledgers[partition])
         assert after.fences[partition][1:3] == replica.fences[partition][1:3]
     redo.close()
     assert rows_of(after.items) == rows_of(replica.items)

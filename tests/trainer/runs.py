@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
+from urllib.request import urlopen
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from saros.wire.partitions import partitions_of
 from saros.wire.v1 import redo_pb2 as pb
 from saros.wire.v1.events_pb2 import Event
 from tests.beside import repeated
+from tests.store import connect
 
 PARTITIONS, SHARDS = 3, 16
 APPROACH = 8  # blocks: twice as many are beyond B
@@ -51,6 +53,8 @@ SETTINGS = {
     "SAROS_KAFKA__OPTIONS": json.dumps({"session.timeout.ms": 6000, "heartbeat.interval.ms": 500, **RECONNECT}),
 }
 
+_WIPE = "for _, key in ipairs(redis.call('KEYS', ARGV[1])) do redis.call('DEL', key) end"
+
 
 class Model:
     """A model with its own name, and the processes that work on it."""
@@ -63,6 +67,7 @@ class Model:
         self.topics = topics_of(name)
         Admin(self.cluster).ensure(self.topics.events, PARTITIONS, 1, EVENTS_SETTINGS)
         self._writer, self.sent, self._starts = Writer(self.cluster), 0, 0
+        self.someone: Callable[[Random], int] = lambda rng: min(rng.randrange(60), rng.randrange(60))
         self._rounds, self._round_ms, self._crossed, self._lock = 0, 0, list[str](), threading.Lock()
 
     def environ(self, **more: str) -> dict[str, str]:
@@ -74,7 +79,7 @@ class Model:
         with self._lock:
             rng = Random(f"{seed} {self.sent}")
             for k in range(self.sent, self.sent + count):
-                user = f"user-{min(rng.randrange(60), rng.randrange(60))}"
+                user = f"user-{self.someone(rng)}"
                 home = int(partitions_of([user], PARTITIONS)[0])
                 value = _event(rng, user, START_MS + 40_000 * k)
                 self._writer.send(self.topics.events, home, value, key=user.encode())
@@ -154,7 +159,8 @@ class Model:
     def drain(self, timeout_s: float = 90.0) -> None:
         """Let a trainer learn all there is."""
         process = self.trainer("--until-drained")
-        assert process.wait(timeout_s) == 0, self.logs()
+        with running([process]):
+            assert process.wait(timeout_s) == 0, self.logs()
 
     def audit(self) -> Audit:
         """Return what the audit found."""
@@ -191,6 +197,38 @@ class Model:
             found |= set(users[sign < 0].tolist())
         keys = hash_texts(genesis.key(), self._crossed).tolist() if self._crossed else []
         return [user for user, key in zip(self._crossed, keys, strict=True) if key in found]
+
+    def beaten(self) -> int:
+        """Return how many records stand in the log and do not count."""
+        redo, genesis = find_log(plan_of(load(self.settings)))
+        redo.follow(genesis.starts())
+        ends = [redo.end(partition) for partition in range(PARTITIONS)]
+        nonces, counting = set[int](), {record.nonce for record in self._log()[1]}
+        at = [0] * PARTITIONS
+        while any(have < end for have, end in zip(at, ends, strict=True)):
+            for partition, offset, record in redo.poll(1.0):
+                at[partition] = offset + 1
+                nonces |= {record.nonce} if record is not None else set()
+        redo.close()
+        return len(nonces - counting)
+
+    def fences(self) -> dict[str, int]:
+        """Return how far the store has come: of each partition's users, and of each shard's items by partition."""
+        store = Store(plan_of(load(self.settings)).store, self.name, SHARDS)
+        heads = {f"users {p}": store.read_head(p) for p in range(PARTITIONS)}
+        found = {name: unpack_fence(head).offset if head else -1 for name, head in heads.items()}
+        for shard in range(SHARDS):
+            vector = store.read_vector(shard)
+            offsets = [fence.offset for fence in unpack_vector(vector, PARTITIONS)] if vector else [-1] * PARTITIONS
+            found |= {f"items {shard}/{p}": offset for p, offset in enumerate(offsets)}
+        store.close()
+        return found
+
+    def wipe(self, shard: int, urls: Sequence[str]) -> None:
+        """Take a shard away at one blow, so that no write comes in between; each node has its own keys."""
+        for url in urls:
+            with connect(url) as redis:
+                redis.eval(_WIPE, 0, f"{{{self.name}:{shard}}}*")
 
     def begun(self) -> int:
         """Return how often trainers have begun partitions."""
@@ -248,6 +286,20 @@ def await_until(true: Callable[[], bool], timeout_s: float = 60.0, what: Callabl
     while not true():
         assert time.monotonic() < until, what()
         time.sleep(0.05)
+
+
+def metric(port: int, name: str) -> float:
+    """Return what a trainer counts: the sum over all labels, or that of the labels in the name."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+
+
+def is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    """True of a process that was stopped by SIGSTOP; it must not have ended."""
+    found = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    assert found is None or found.si_code == os.CLD_STOPPED, "it has ended"
+    return found is not None
 
 
 @contextmanager

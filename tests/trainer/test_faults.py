@@ -3,6 +3,7 @@
 Each run has users that pass B while it happens, and ends with the audit. The long forms run in `make test-faults`.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -13,11 +14,14 @@ from urllib.request import urlopen
 
 import pytest
 
+from saros.adapters.redis import EmbeddedStore
 from tests.broker import SOON, Broker, java_site, serving
 from tests.servers import UnavailableError, free_ports
 from tests.store import StoreServer, await_whole, connect
 from tests.trainer.faults import LONG, SEED, aof_of, ended, forget
-from tests.trainer.runs import PARTITIONS, SHARDS, Model, await_until, running
+from tests.trainer.runs import PARTITIONS, RECONNECT, SHARDS, Model, await_until, running
+
+COUNTS = [1, 3] if LONG else [1]  # of trainers
 
 
 def end(model: Model, trainers: list[subprocess.Popen[bytes]]) -> None:
@@ -31,24 +35,56 @@ def end(model: Model, trainers: list[subprocess.Popen[bytes]]) -> None:
         assert code in (0, 1) or (code == -signal.SIGTERM and "\nsaros: the store" in model.logs()), model.logs()
 
 
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("meanwhile", ["stopped", "running"] if LONG else ["stopped"])
 def test_the_store_forgets_what_it_acknowledged(
-    real_broker: Broker, own_store: StoreServer, model_name: str, tmp_path: Path
+    real_broker: Broker, own_store: StoreServer, model_name: str, tmp_path: Path, count: int, meanwhile: str
 ) -> None:
+    """Trainers that run see a store that is away, and then one that forgot; stopped ones see only that it forgot."""
     model, rng = Model(model_name, real_broker.address, own_store.url, tmp_path), Random(SEED)
+    stopped = meanwhile == "stopped"
+    if stopped:
+        # They are to keep their partitions, and to mend the store themselves.
+        model.settings["SAROS_KAFKA__OPTIONS"] = json.dumps({"session.timeout.ms": 30_000, **RECONNECT})
     for _ in range(5 if LONG else 1):
-        trainer = model.trainer()
-        with running([trainer]), model.flowing(SEED):
+        trainers = [model.trainer() for _ in range(count)]
+        with running(trainers), model.flowing(SEED):
             model.await_learned()
             sizes = {node: aof_of(node).stat().st_size for node in own_store.nodes}
             users = model.approach()
             model.await_learned()
             node = rng.choice(own_store.nodes)
-            forget(node, sizes[node] + rng.randrange(2000))
-            model.cross(users)
-            await_whole(own_store.urls)
-            end(model, [trainer])
+            if stopped:
+                lost = forget_beside(model, trainers, own_store, node, sizes[node] + rng.randrange(2000))
+                model.cross(users)
+                model.await_learned()
+                assert [trainer.poll() for trainer in trainers] == [None] * count, model.logs()
+                for name, told in (("users", "store fell back"), ("items", "shard fell back")):
+                    assert told in model.logs(1000) or not any(what.startswith(name) for what in lost), told
+            else:
+                forget(node, sizes[node] + rng.randrange(2000))
+                model.cross(users)
+                await_whole(own_store.urls)
+            end(model, trainers)
     model.drain()
     model.check()
+
+
+def forget_beside(
+    model: Model, trainers: list[subprocess.Popen[bytes]], store: StoreServer, node: EmbeddedStore, size: int
+) -> list[str]:
+    """Let a node forget while trainers are stopped; return what the store has less of."""
+    for trainer in trainers:
+        trainer.send_signal(signal.SIGSTOP)
+    before = model.fences()
+    forget(node, size)
+    await_whole(store.urls)
+    after = model.fences()
+    lost = [name for name in after if after[name] < before[name]]
+    assert lost, "something was forgotten"
+    for trainer in trainers:
+        trainer.send_signal(signal.SIGCONT)
+    return lost
 
 
 @pytest.mark.parametrize("own_store", ["alone"], indirect=True)
@@ -78,23 +114,29 @@ def test_while_the_store_is_slow_partitions_pause(
     model.check()
 
 
-def test_all_of_the_store_is_flushed(
-    real_broker: Broker, own_store: StoreServer, model_name: str, tmp_path: Path
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("what", ["all", "shard"])
+def test_the_store_is_flushed(
+    real_broker: Broker, own_store: StoreServer, model_name: str, tmp_path: Path, count: int, what: str
 ) -> None:
-    model = Model(model_name, real_broker.address, own_store.url, tmp_path)
-    trainers = [model.trainer() for _ in range(2 if LONG else 1)]
+    """All of it, or a shard that holds users and items."""
+    model, rng = Model(model_name, real_broker.address, own_store.url, tmp_path), Random(SEED)
+    trainers = [model.trainer() for _ in range(count)]
     with running(trainers), model.flowing(SEED):
         for _ in range(5 if LONG else 1):
             users = model.approach()
             model.await_learned()
-            for url in own_store.urls:
-                with connect(url) as redis:
-                    redis.flushall()
+            if what == "all":
+                for url in own_store.urls:
+                    with connect(url) as redis:
+                        redis.flushall()
+            else:
+                model.wipe(rng.randrange(PARTITIONS), own_store.urls)
             model.cross(users)
             model.await_learned()  # all of it is there again
-            assert [trainer.poll() for trainer in trainers] == [None] * len(trainers), model.logs()
+            assert [trainer.poll() for trainer in trainers] == [None] * count, model.logs()
         assert "store fell back" in model.logs(1000)
-        assert model.logs(1000).count("shard fell back") >= SHARDS
+        assert model.logs(1000).count("shard fell back") >= (SHARDS if what == "all" else 1)
         end(model, trainers)
     model.drain()
     model.check()
@@ -123,7 +165,7 @@ def test_a_node_is_restarted_and_a_trainer_is_killed(
     model.check()
 
 
-@pytest.mark.parametrize("count", [1, 3] if LONG else [1])
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.timeout(600 if LONG else 90)
 def test_the_broker_is_restarted(store_server: StoreServer, model_name: str, tmp_path: Path, count: int) -> None:
     with ExitStack() as site_stack, ExitStack() as broker:

@@ -15,7 +15,7 @@ from saros.trainer import points
 from tests.broker import Broker
 from tests.store import StoreServer, await_whole, connect
 from tests.trainer.faults import LONG, ONLY_LONG, SEED, aof_of, forget
-from tests.trainer.runs import Model, running
+from tests.trainer.runs import SHARDS, Model, running
 
 KILLS = 5  # at each point
 # Each is reached by whoever starts, but for the last: then the one before has to have died with something in hand.
@@ -141,7 +141,9 @@ class Storm:
         elif chance < 0.08:
             with connect(self._rng.choice(self._store.urls)) as redis:
                 redis.flushall()
-        elif chance < 0.11:
+        elif chance < 0.1:
+            self.model.wipe(self._rng.randrange(SHARDS), self._store.urls)
+        elif chance < 0.13:
             self._give_up(place)
         elif chance < 0.3:
             self._sizes = [aof_of(node).stat().st_size for node in self._store.nodes]

@@ -130,7 +130,11 @@ class RedoLog:
 
     def is_older(self, partition: int, fence: Fence, time_ms: int) -> bool:
         """True if the last message that a fold has read was written before a time."""
-        return fence.offset < self._again.first_since(self._topic, partition, time_ms)
+        return fence.offset < self.first_since(partition, time_ms)
+
+    def first_since(self, partition: int, time_ms: int) -> int:
+        """Return the offset of the first message written since a time; where there is none, the one behind the last."""
+        return self._again.first_since(self._topic, partition, time_ms)
 
     def _span(
         self, partition: int, first: int, end: int, whole: bool = False

@@ -1,60 +1,45 @@
 """The audit: is the store what the logs say?
 
 Twice, and exactly. The redo log is replayed, and each row, user and ledger of the store has to be what the records that
-count make of it. The events are counted again from the first one on, by a learner that has seen nothing else, and
-users, ledgers and the counters of items have to be those. Rows are compared with the first only: learning again in
-other micro-batches gives other coefficients.
+count make of it. The events are counted again from the first one on (see `saros.trainer.recount`), and users, ledgers
+and the counters of items have to be those.
 
-A log that a rebase began does not hold what the store held then. Users and ledgers are compared as far as it speaks of
-them; the rest, and all items, are taken as they are, and the answer says so.
+What can no longer be known is not compared, and the answer says so: a log that a rebase began does not hold what the
+store held then, so users and ledgers are compared as far as it speaks of them, and items not at all; events that
+retention took away cannot be counted again. Users of whom nothing was said for longer than they live in the store may
+be gone from it.
 
-Shards are read once, each with the fences it was folded to, and only what lies below them is counted: so it may run
-beside trainers.
+Shards are read once, each with the fences it was folded to, users as of the fence of their partition, and only what
+lies below these is counted: so it may run beside trainers.
 """
 
-from collections.abc import Iterator
+import time
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from saros.adapters.intake import decode
 from saros.adapters.kafka import Reader
 from saros.adapters.names import topics_of
 from saros.adapters.redis import Store
 from saros.adapters.redo import RedoLog
 from saros.core.codec_items import pack_items, unpack_items
-from saros.core.codec_users import pack_users
 from saros.core.fold import buckets_at, fold
 from saros.core.items import Items
-from saros.core.learner import Batch, Learner
-from saros.core.users import CLOCK, NEW
-from saros.redo.fence import FENCE_BYTES, Fence
+from saros.redo.fence import Fence
 from saros.redo.genesis import Genesis
-from saros.redo.record import learned, operations
+from saros.redo.record import DELETE, Learned, learned, operations
 from saros.redo.replica import Replica
-from saros.trainer.plan import Plan, new_learner
+from saros.trainer.plan import Plan
+from saros.trainer.recount import Recount, Replayed
 from saros.trainer.start import find_log, open_store
-from saros.wire.decode import Decoder
-from saros.wire.operations import (
-    CLEAR,
-    DROP,
-    ERASE,
-    HAS_WAITING,
-    KEEP,
-    PUT,
-    SET,
-    StoredUser,
-    read_operations,
-    read_user,
-)
-from saros.wire.rare import gate_rules, supersedes
-from saros.wire.v1.events_pb2 import GateChange
+from saros.trainer.stored import Ledgers, Stored, apply, read_stored
+from saros.wire.operations import StoredUser
 
 _SHOWN_MAX = 20
-_CHUNK = 1000
-_POLL_S = 0.02
-_LEVELS = slice(44, 52)  # of a user's state: how its items have scored, which depends on the rows
+_REBASED = (
+    "this log was begun by `saros rebase`: users and ledgers were compared as far as it speaks of them, "
+    "the rest was taken as it is"
+)
 
 
 class Audit(NamedTuple):
@@ -65,8 +50,9 @@ class Audit(NamedTuple):
     items: int
     events: int
     records: int
-    whole: bool  # all was compared; else, behind a rebase, only what the log says of users and ledgers
+    whole: bool  # all was compared; else `notes` say what was not, and why
     told: list[str]  # the first differences, in words
+    notes: list[str]
 
 
 def audited(plan: Plan) -> Audit:
@@ -83,11 +69,12 @@ class Auditor:
     """Compares a store with its logs."""
 
     def __init__(self, plan: Plan, genesis: Genesis, store: Store, redo: RedoLog, reader: Reader, topic: str) -> None:
-        self._plan, self._genesis, self._store, self._redo = plan, genesis, store, redo
-        self._reader, self._topic = reader, topic
+        self._genesis, self._store, self._redo, self._items_max = genesis, store, redo, plan.items_max
+        self._ttl_s, self._topic = plan.rules.user_ttl_s, topic
+        self._recount = Recount(plan, genesis, reader, topic, self._differ)
         self._found = 0
         self._told: list[str] = []
-        self._users = self._events = self._records = 0
+        self._users = self._records = 0
 
     def _differ(self, what: str) -> None:
         self._found += 1
@@ -96,29 +83,37 @@ class Auditor:
 
     def run(self) -> Audit:
         """Read everything and compare."""
-        genesis = self._genesis
-        stored, vectors = self._read_shards()
-        replayed = Replica(genesis, Items(genesis.rows, self._plan.items_max))
-        counted = Items(genesis.rows, self._plan.items_max)
+        genesis, recount = self._genesis, self._recount
+        items, vectors = self._read_shards()
+        replica = Replica(genesis, Items(genesis.rows, self._items_max))
         for partition in range(genesis.partitions):
-            head = self._store.read_head(partition)
-            (fence,) = genesis.found(head[:FENCE_BYTES], [genesis.start(partition)], f"partition {partition}")
-            users, ledgers = self._read_users(partition, fence)
-            self._replay(partition, fence, vectors, replayed, users, ledgers)
+            stored = read_stored(self._store, self._redo, genesis, partition)
+            replayed = self._replay(partition, stored, vectors, replica)
             if not genesis.base:
-                self._recount(partition, fence, vectors, counted, users, ledgers)
-            self._users += len(users)
+                recount.count(partition, stored, vectors, replayed)
+            self._users += len(stored.users)
         if not genesis.base:
-            self._compare_items(stored, replayed.items, "replaying the log gives", rows=True)
-            self._compare_items(stored, counted, "counting the events gives", rows=False)
+            self._compare_items(items, replica.items, "replaying the log gives", rows=True)
+        if not genesis.base and not recount.trimmed:
+            self._compare_items(items, recount.items, "counting the events gives", rows=False)
+        notes = self._notes()
         return Audit(
-            self._found, self._users, stored.table.size, self._events, self._records, not genesis.base, self._told
+            self._found, self._users, items.table.size, recount.events, self._records, not notes, self._told, notes
         )  # fmt: skip
 
-    # --- what is there -----------------------------------------------------------------------------------------------
+    def _notes(self) -> list[str]:
+        """Say what was not compared."""
+        notes = [_REBASED] if self._genesis.base else []
+        if trimmed := self._recount.trimmed:
+            gone = ", ".join(map(str, trimmed))
+            notes.append(
+                f"{self._topic} no longer has its first events in partition {gone}: users there, and the counters of "
+                "all items, were compared with the model's log only"
+            )
+        return notes
 
     def _read_shards(self) -> tuple[Items, list[list[Fence]]]:
-        items, vectors = Items(self._genesis.rows, self._plan.items_max), []
+        items, vectors = Items(self._genesis.rows, self._items_max), []
         for number in range(self._genesis.shards):
             shard = self._store.read_shard(number)
             if len(shard.keys):
@@ -126,118 +121,58 @@ class Auditor:
             vectors.append(self._genesis.found(shard.vector, self._genesis.starts(), f"shard {number}"))
         return items, vectors
 
-    def _read_users(self, partition: int, fence: Fence) -> tuple[dict[int, StoredUser], dict[int, dict[int, bytes]]]:
-        """Return users and ledgers as of one fence; ValueError where trainers go on too fast for it."""
-        users: dict[int, StoredUser] = {}
-        ledgers: dict[int, dict[int, bytes]] = {}
-        wanted = self._genesis.stored(fence)
-        for keys in self._store.users_of(partition):
-            found = self._store.read_users(partition, keys)
-            self._check_fence(partition, wanted, found.fence)
-            for key, value in zip(keys.tolist(), found.values, strict=True):
-                if value is not None:
-                    users[key] = read_user(value)
-        for keys in self._store.ledger_keys(partition):
-            read = self._store.read_ledgers(partition, keys)
-            self._check_fence(partition, wanted, read.fence)
-            ledgers |= {key: entries for key, entries in zip(keys.tolist(), read.entries, strict=True) if entries}
-        return users, ledgers
-
-    def _check_fence(self, partition: int, wanted: bytes, found: bytes) -> None:
-        if found[:FENCE_BYTES] != wanted:
-            self._differ(f"partition {partition} moved while it was read: run the audit again")
-
-    # --- the redo log ------------------------------------------------------------------------------------------------
-
-    def _replay(
-        self, partition: int, fence: Fence, vectors: list[list[Fence]], replica: Replica,
-        users: dict[int, StoredUser], ledgers: dict[int, dict[int, bytes]],
-    ) -> None:  # fmt: skip
+    def _replay(self, partition: int, stored: Stored, vectors: list[list[Fence]], replica: Replica) -> Replayed:
         """Fold a partition of the log, into each shard as far as its vector, into users as far as their fence."""
-        genesis = self._genesis
+        genesis, fence = self._genesis, stored.fence
         reached = np.array([vector[partition].offset for vector in vectors], np.int64)
         end = max(int(reached.max()), fence.offset) + 1
-        made: dict[int, StoredUser] = {}
-        books: dict[int, dict[int, bytes]] = {}
+        users: dict[int, StoredUser] = {}
+        ledgers: Ledgers = {}
         if genesis.base:
             # A record says what is and not what changes: done again, all that it says must be so already.
-            made, books = dict(users), {key: dict(entries) for key, entries in ledgers.items()}
+            users, ledgers = dict(stored.users), {key: dict(entries) for key, entries in stored.ledgers.items()}
+        spoken: dict[int, int] = {}  # of users, the last record that speaks of them
+        ends, let_in, refused = set[int](), set[int](), False
         for at, record in self._redo.accepted(partition, genesis.start(partition), end):
             self._records += 1
             found = learned([record], genesis.rows.dim)
             shard = (found.blocks.items % np.uint64(genesis.shards)).astype(np.int64)
             blocks = replica.signed(found, np.flatnonzero(reached[shard] >= at.offset))
             fold(replica.items.arrays, blocks)
+            ends.add(record.end)
+            let_in |= _signed_items(found)
+            refused = refused or bool((found.flags & DELETE).any())
             if at.offset <= fence.offset:
-                _apply(operations(record, genesis.rows.dim), made, books)
-        for key in sorted(users.keys() | made.keys()):
-            if users.get(key) != made.get(key):
-                self._differ(f"user {key:016x} of partition {partition}: replaying the log gives another one")
-        books = {key: entries for key, entries in books.items() if entries}
-        for key in sorted(ledgers.keys() | books.keys()):
-            if ledgers.get(key) != books.get(key):
-                self._differ(f"ledger of user {key:016x} of partition {partition}: replaying the log gives another one")
+                spoken |= dict.fromkeys(np.frombuffer(record.users.key, np.uint64).tolist(), at.offset)
+                apply(operations(record, genesis.rows.dim), users, ledgers)
+        expired = self._expired(partition, stored, users, spoken)
+        self._compare_users(partition, stored, expired, users, ledgers)
+        return Replayed(expired, ends if refused else set(), let_in if refused else None)
 
-    # --- the events --------------------------------------------------------------------------------------------------
+    def _expired(
+        self, partition: int, stored: Stored, users: dict[int, StoredUser], spoken: dict[int, int]
+    ) -> set[int]:
+        """Return the users that are not in the store, and whose last record is older than users live there.
 
-    def _recount(
-        self, partition: int, fence: Fence, vectors: list[list[Fence]], counted: Items,
-        users: dict[int, StoredUser], ledgers: dict[int, dict[int, bytes]],
-    ) -> None:  # fmt: skip
-        """Count the events of a partition again; items as far as each shard's vector, users as far as their fence."""
-        reached = np.array([vector[partition].next for vector in vectors], np.int64)
-        learner = new_learner(self._plan, Items(self._genesis.rows, self._plan.items_max), whole=True)
-        ends = sorted({fence.next, *reached.tolist()})
-        if fence.next == self._genesis.first[partition]:
-            self._compare_users(partition, learner, users, ledgers)
-        for end, batch in self._learn(partition, learner, ends):
-            _count(counted, batch, reached >= end)
-            if end == fence.next:
-                self._compare_users(partition, learner, users, ledgers)
-
-    def _learn(self, partition: int, learner: Learner, ends: list[int]) -> Iterator[tuple[int, Batch]]:
-        """Learn the events of a partition; micro-batches end at the given offsets."""
-        decoder, at = Decoder(self._genesis.key(), self._genesis.partitions), self._genesis.first[partition]
-        gate, ends = GateChange(), [end for end in ends if end > at]
-        self._reader.assign(self._topic, [(partition, at)] if ends else [])
-        while ends:
-            taken = decode(self._reader.poll(_CHUNK, _POLL_S), decoder)
-            offsets = np.array([taken.polled.offset(k) for k in range(len(taken.polled.values))], np.int64)
-            while ends and len(offsets):
-                mine = np.flatnonzero((offsets >= at) & (offsets < ends[0]))
-                for run in taken.runs(mine, 1 << 30):
-                    rows = taken.rows(run)
-                    self._events += len(rows)
-                    at = int(offsets[run[-1]]) + 1
-                    batch = learner.learn(taken.events(rows, learner))
-                    for event in taken.rare_of(run):
-                        if event.HasField("gate_change") and supersedes(event.gate_change, gate):
-                            gate = event.gate_change
-                            learner.change_gate(gate_rules(gate))
-                    yield at, batch
-                if offsets[-1] + 1 < ends[0]:
-                    break
-                at = ends.pop(0)
+        They live there from the writing of that record on, which came after it.
+        """
+        missing = users.keys() - stored.users.keys()
+        if not missing or not self._ttl_s:
+            return set()
+        since = self._redo.first_since(partition, int(1000 * (time.time() - self._ttl_s)))
+        return {key for key in missing if spoken.get(key, since) < since}
 
     def _compare_users(
-        self, partition: int, learner: Learner, users: dict[int, StoredUser], ledgers: dict[int, dict[int, bytes]]
+        self, partition: int, stored: Stored, expired: set[int], users: dict[int, StoredUser], ledgers: Ledgers
     ) -> None:
-        """Compare states, but for what depends on rows, and which blocks stand in the ledgers."""
-        slots = learner.users.table.slots()
-        slots = slots[learner.users.arrays.head[slots, CLOCK] != NEW]
-        data, starts = pack_users(learner.users.arrays, slots, learner.session_rules)
-        states = {
-            key: data[first:end].tobytes()
-            for key, first, end in zip(learner.users.arrays.keys[slots].tolist(), starts[:-1], starts[1:], strict=True)
-        }
-        for key in sorted(users.keys() | states.keys()):
-            stored = users[key].state if key in users else b""
-            if _without_levels(stored) != _without_levels(states.get(key, b"")):
-                self._differ(f"user {key:016x} of partition {partition}: counting the events gives another state")
-        for key, slot in zip(learner.users.arrays.keys[slots].tolist(), slots.tolist(), strict=True):
-            wanted = _entries(learner, slot)
-            if {number: entry[1] & 1 for number, entry in ledgers.get(key, {}).items()} != wanted:
-                self._differ(f"ledger of user {key:016x} of partition {partition}: counting gives other blocks")
+        """Compare users and ledgers with what the log makes of them."""
+        for key in sorted((stored.users.keys() | users.keys()) - expired):
+            if stored.users.get(key) != users.get(key):
+                self._differ(f"user {key:016x} of partition {partition}: replaying the log gives another one")
+        ledgers = {key: entries for key, entries in ledgers.items() if entries and key not in expired}
+        for key in sorted(stored.ledgers.keys() | ledgers.keys()):
+            if stored.ledgers.get(key) != ledgers.get(key):
+                self._differ(f"ledger of user {key:016x} of partition {partition}: replaying the log gives another one")
 
     def _compare_items(self, stored: Items, other: Items, what: str, *, rows: bool) -> None:
         """Compare counters, and rows and buckets too where they are the same by construction."""
@@ -249,50 +184,10 @@ class Auditor:
                 self._differ(f"item {key:016x}: {what} another one")
 
 
-def _apply(data: bytes, users: dict[int, StoredUser], ledgers: dict[int, dict[int, bytes]]) -> None:
-    """Do what a store is asked to."""
-    for code, key, number, value in read_operations(data):
-        if code == SET:
-            users[key] = read_user(value)
-        elif code == KEEP:
-            row = users[key].row if key in users else b""
-            users[key] = StoredUser(bool(value[0] & HAS_WAITING), row, value[1:])
-        elif code == PUT:
-            ledgers.setdefault(key, {})[number] = value
-        elif code == DROP:
-            ledgers.get(key, {}).pop(number, None)
-        else:
-            assert code in (CLEAR, ERASE)
-            ledgers.pop(key, None)
-            if code == ERASE:
-                users.pop(key, None)
-
-
-def _without_levels(state: bytes) -> bytes:
-    return state[: _LEVELS.start] + bytes(8) + state[_LEVELS.stop :] if state else b""
-
-
-def _entries(learner: Learner, slot: int) -> dict[int, int]:
-    """Return the blocks of a user's ledger in memory: their numbers, and whether they were added."""
-    ledger, found = learner.ledger.arrays, {}
-    entry = int(ledger.head[slot])
-    while entry >= 0:
-        found[int(ledger.number[entry])] = int(ledger.sign[entry] > 0)
-        entry = int(ledger.following[entry])
-    return found
-
-
-def _count(items: Items, batch: Batch, shards: NDArray[np.bool_]) -> None:
-    """Add the counters of a batch, for the items of these shards."""
-    blocks = batch.blocks
-    sizes = blocks.negatives + blocks.positives
-    sign = np.repeat(blocks.sign, sizes)
-    place = np.arange(len(sign)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    positive = place >= np.repeat(blocks.negatives, sizes)
-    kept = (sign != 0) & shards[(blocks.items % np.uint64(len(shards))).astype(np.int64)]
-    slots = items.intern(blocks.items[kept])
-    np.add.at(items.arrays.counters, (slots, np.where(positive[kept], 0, 1)), sign[kept])
-    np.add.at(items.arrays.counters[:, 2], slots, sign[kept])
+def _signed_items(found: Learned) -> set[int]:
+    """Return the items of blocks that were added or taken back: these were let into the table."""
+    parts = found.blocks
+    return set(np.unique(parts.items[np.repeat(found.sign != 0, parts.negatives + parts.positives)]).tolist())
 
 
 def _rows_of(items: Items, day: int, *, rows: bool) -> dict[int, bytes]:

@@ -175,7 +175,8 @@ def audit(as_json: Json = False) -> None:
 
     The redo log is replayed and the events are counted again from the first one on; rows, users and ledgers have to be
     those. It may run beside trainers. Exits with 1 where something differs, and says what. Behind a `saros rebase` only
-    users and ledgers can be compared, as far as the new log speaks of them.
+    users and ledgers can be compared, as far as the new log speaks of them. Where retention took events away they are
+    not counted again, and it says so.
 
     Example:
 
@@ -193,12 +194,7 @@ def audit(as_json: Json = False) -> None:
             f"{found.differences:,} differences in {found.users:,} users and {found.items:,} items, "
             f"after {found.events:,} events and {found.records:,} records"
         )
-        if not found.whole:
-            typer.echo(
-                "  this log was begun by `saros rebase`: users and ledgers were compared as far as it speaks of them, "
-                "the rest was taken as it is"
-            )
-        for line in found.told:
+        for line in [*found.notes, *found.told]:
             typer.echo(f"  {line}")
     if found.differences:
         raise typer.Exit(1)

@@ -1,4 +1,5 @@
-"""Named points of the loop, where a test may kill the process: SAROS_TEST_KILL=<point>:<n> kills it at the n-th time.
+"""Named points of the loop, where a test may kill or stop the process: SAROS_TEST_KILL=<point>:<n> kills it at the
+n-th time, SAROS_TEST_STOP=<point>:<n> stops it there, as if the machine slept, until it is sent SIGCONT.
 
     learned      a micro-batch is learned and its record not sent
     sent         it is sent and not read back
@@ -11,21 +12,25 @@
     following    in the middle of following the log to its end, at the start or when partitions were gained
     mending      in the middle of writing what counts and is not in the store, when a partition was gained
 
-Without that variable a point does nothing.
+Without these variables a point does nothing.
 """
 
 import os
 import signal
 
-_point, _, _times = os.environ.get("SAROS_TEST_KILL", "").partition(":")
-_left = int(_times or 1)
+
+def _asked(name: str) -> tuple[str, int]:
+    point, _, times = os.environ.get(name, "").partition(":")
+    return point, int(times or 1)
+
+
+_left = {signal.SIGKILL: _asked("SAROS_TEST_KILL"), signal.SIGSTOP: _asked("SAROS_TEST_STOP")}
 
 
 def reach(point: str) -> None:
-    """Pass a point; die there if a test wants it."""
-    global _left
-    if point != _point:
-        return
-    _left -= 1
-    if _left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+    """Pass a point; die or stop there if a test wants it."""
+    for number, (wanted, times) in _left.items():
+        if point == wanted:
+            _left[number] = wanted, times - 1
+            if times == 1:
+                signal.raise_signal(number)  # to this thread: it does not go on for a moment

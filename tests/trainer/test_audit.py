@@ -1,0 +1,101 @@
+"""The audit: beside a trainer that goes on, and where what it needs is no longer there."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from saros.adapters.kafka import Admin
+from saros.adapters.redis import Store
+from saros.cli import run
+from saros.core.jit import U64
+from tests.trainer.runs import Model, await_until, running
+
+
+def test_it_finds_nothing_beside_a_busy_trainer(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Users come, change and are erased between its pages, and after all of them were listed."""
+    moves = list[int]()
+
+    def slowly(store: Store, pages: Iterator[U64], partition: int) -> Iterator[U64]:
+        for keys in list(pages):
+            for k in range(0, len(keys), 8):
+                yield keys[k : k + 8]
+                if len(moves) < 3:
+                    before = store.read_head(partition)
+                    model.approach()  # somebody new in each partition
+                    await_until(lambda b=before: store.read_head(partition) != b, what=model.logs)  # type: ignore[misc]
+                    moves.append(partition)
+
+    users_of, ledger_keys = Store.users_of, Store.ledger_keys
+    monkeypatch.setattr(Store, "users_of", lambda store, p: slowly(store, users_of(store, p), p))
+    monkeypatch.setattr(Store, "ledger_keys", lambda store, p: slowly(store, ledger_keys(store, p), p))
+    model.send(600)
+    trainer = model.trainer()
+    with running([trainer]):
+        model.await_learned()
+        with model.flowing():
+            found = model.audit()
+            assert trainer.poll() is None
+    assert len(moves) == 3
+    assert found.differences == 0, "\n".join(found.told)
+    assert found.whole
+    model.drain()
+    model.check()
+
+
+def test_users_the_store_has_let_go(model: Model, redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model.send(600)
+    model.drain()
+    key = next(iter(redis.scan_iter(f"{{{model.name}:*}}:l:*")))
+    user = key.replace(b"}:l:", b"}:u:")
+    assert 179 * 86400 < redis.ttl(user) <= 180 * 86400
+    ledger, value = redis.dump(key), redis.dump(user)
+    redis.delete(key, user)
+    assert model.audit().differences == 4, "user and ledger, by the log and by the events"
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 179 * 86400)
+    assert model.audit().differences == 4, "not yet"
+    monkeypatch.setattr(time, "time", lambda: now + 181 * 86400)
+    assert model.audit().differences == 0
+    redis.restore(key, 0, ledger)
+    assert model.audit().differences == 1, "a ledger lives no longer than its user"
+    redis.restore(user, 0, value)
+    assert model.audit().differences == 0
+    redis.hdel(key, redis.hkeys(key)[0])
+    assert model.audit().differences == 2, "who is there is compared"
+
+
+def test_events_that_retention_took_are_not_counted_again(
+    model: Model, redis: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.send(600)
+    model.drain()
+    Admin(model.cluster).trim(model.topics.events, 1, 20)
+    found = model.audit()
+    assert found.differences == 0, found.told
+    assert not found.whole
+    assert "partition 1:" in found.notes[0]
+    assert 0 < found.events < model.sent, "the other partitions are"
+    for name, value in model.settings.items():
+        monkeypatch.setenv(name, value)
+    assert run(["audit", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["whole"] is False
+    assert run(["audit"]) == 0
+    assert "no longer has its first events in partition 1" in capsys.readouterr().out
+    users = next(iter(redis.scan_iter(f"{{{model.name}:1}}:u:*")))
+    redis.delete(users)
+    items = next(iter(redis.scan_iter(f"{{{model.name}:*}}:item")))
+    redis.hdel(items, redis.hkeys(items)[0])
+    assert model.audit().differences == 2, "the log is compared with all the same"
+
+
+def test_a_full_item_table(model: Model) -> None:
+    """40 items are named, 25 have room; which, depends on all partitions."""
+    model.settings["SAROS_MODEL__ITEMS_MAX"] = "25"
+    model.send(800)
+    model.drain()
+    _, records = model._log()
+    assert any(flags & 4 for record in records for flags in record.blocks.flags), "blocks were refused"
+    model.check()

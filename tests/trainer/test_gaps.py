@@ -1,0 +1,131 @@
+"""Retention takes events away that were not read yet: they are counted and left out, or the trainer stops."""
+
+import os
+import signal
+
+import pytest
+
+from saros.adapters.kafka import Admin, Reader
+from tests.servers import free_ports
+from tests.trainer.faults import LONG, ONLY_LONG
+from tests.trainer.runs import PARTITIONS, Model, await_until, metric, running
+
+
+def ends(model: Model) -> list[int]:
+    """Return the offset behind the last event of each partition."""
+    reader = Reader(model.cluster, f"{model.name}-ends")
+    found = [reader.watermarks(model.topics.events, partition)[1] for partition in range(PARTITIONS)]
+    reader.close()
+    return found
+
+
+def trim(model: Model, places: list[int]) -> None:
+    """Do what retention does."""
+    for partition, before in enumerate(places):
+        Admin(model.cluster).trim(model.topics.events, partition, before)
+
+
+def messages(model: Model) -> int:
+    """Return how many messages were learned, as the log says."""
+    return sum(record.stats.messages for record in model._log()[1])
+
+
+def check(model: Model, lost: int) -> None:
+    """The log is what the store holds, and all events are in it but for those that were lost."""
+    found = model.audit()
+    assert found.differences == 0, "\n".join([*found.told, model.logs()])
+    assert not found.whole
+    assert len(found.notes) == 1
+    assert messages(model) + lost == sum(ends(model))
+
+
+def test_events_are_gone_before_a_restart(model: Model) -> None:
+    (port,) = free_ports(1)
+    model.send(300)
+    model.drain()
+    before = ends(model)
+    model.send(300)
+    gone = [end - 30 for end in ends(model)]
+    lost = sum(gone) - sum(before)
+    assert lost > 100
+    trim(model, gone)
+    stopping = model.trainer("--until-drained", SAROS_KAFKA__STOP_AT_GAP="true")
+    with running([stopping]):
+        assert stopping.wait(60) != 0
+    assert "are lost to retention" in model.logs()
+    assert "SAROS_KAFKA__STOP_AT_GAP=false" in model.logs()
+    assert messages(model) == sum(before), "it learned nothing"
+    trainer = model.trainer(SAROS_TRAINER__METRICS_PORT=str(port))
+    with running([trainer]):
+        model.await_learned()
+        assert metric(port, "saros_events_lost_messages_total") == lost
+        trainer.send_signal(signal.SIGTERM)
+        assert trainer.wait(20) == 0, model.logs()
+    assert model.logs(1000).count("messages were lost to retention") == PARTITIONS
+    check(model, lost)
+
+
+@pytest.mark.parametrize("stop_at_gap", ["false", "true"])
+def test_events_are_gone_while_a_trainer_stands_still(model: Model, stop_at_gap: str) -> None:
+    (port,) = free_ports(1)
+    model.send(300)
+    trainer = model.trainer(SAROS_TRAINER__METRICS_PORT=str(port), SAROS_KAFKA__STOP_AT_GAP=stop_at_gap)
+    with running([trainer]):
+        model.await_learned()
+        learned = messages(model)
+        os.kill(trainer.pid, signal.SIGSTOP)
+        model.send(30)  # the broker gives it these, as soon as there are some
+        read = ends(model)
+        model.send(300)
+        gone = [end - 30 for end in ends(model)]
+        assert all(low > at for low, at in zip(gone, read, strict=True))
+        trim(model, gone)
+        os.kill(trainer.pid, signal.SIGCONT)
+        if stop_at_gap == "true":
+            assert trainer.wait(30) != 0
+            assert "are lost to retention" in model.logs()
+        else:
+            model.await_learned()
+            counted = metric(port, "saros_events_lost_messages_total")
+            trainer.send_signal(signal.SIGTERM)
+            assert trainer.wait(20) == 0, model.logs()
+    if stop_at_gap == "true":
+        model.drain()
+    lost = sum(ends(model)) - messages(model)
+    assert 0 < lost <= sum(gone) - learned
+    if stop_at_gap == "false":
+        assert counted == lost, "each is counted once"
+    check(model, lost)
+
+
+def test_all_that_was_left_is_gone(model: Model) -> None:
+    """Then there is nothing to learn, and the next event goes on behind it."""
+    (port,), lost = free_ports(1), all_left(model)
+    trainer = model.trainer(SAROS_TRAINER__METRICS_PORT=str(port))
+    with running([trainer]):
+        await_until(lambda: model.begun() == 2 * PARTITIONS, what=model.logs)
+        model.send(100)
+        model.await_learned()
+        assert metric(port, "saros_events_lost_messages_total") == lost
+        trainer.send_signal(signal.SIGTERM)
+        assert trainer.wait(20) == 0, model.logs()
+    check(model, lost)
+
+
+@pytest.mark.skipif(not LONG, reason=ONLY_LONG)
+@pytest.mark.xfail(strict=True, reason="--until-drained waits for events that nobody can read any more")
+def test_nothing_left_is_drained(model: Model) -> None:
+    all_left(model)
+    trainer = model.trainer("--until-drained")
+    with running([trainer]):
+        assert trainer.wait(30) == 0
+
+
+def all_left(model: Model) -> int:
+    """Let all events go that a trainer has not learned; return how many messages."""
+    model.send(300)
+    model.drain()
+    before = sum(ends(model))
+    model.send(100)
+    trim(model, ends(model))
+    return sum(ends(model)) - before
