@@ -13,7 +13,8 @@ from saros.core.jit import U64
 from saros.settings import load
 from saros.trainer.commands import plan_of
 from saros.trainer.share import Share
-from saros.trainer.start import Service, Stop
+from saros.trainer.start import Service
+from saros.trainer.stop import Stop
 from tests.broker import Broker
 from tests.servers import free_ports
 from tests.store import StoreServer, connect
