@@ -43,10 +43,10 @@ def get_json(stack: Stack, port: str, path: str) -> Any:
 def test_the_first_keys_are_asked_for_and_their_scopes_hold(stack: Stack, operator: Client) -> None:
     with stack.client() as stranger, pytest.raises(UnauthorizedError):
         stranger.recommend("ann")
-    with stack.client(key=stack.key("demo")) as demo:
-        assert demo.stats()["ready"]
+    with stack.client(key=stack.key("shop")) as shop:
+        assert shop.stats()["ready"]
         with pytest.raises(ForbiddenError):
-            demo.erase_user("ann")
+            shop.erase_user("ann")
     assert "key" not in stack.execute("api", "sh", "-c", "cat /entries/keys").split(), "the API has hashes only"
     assert operator.gate().partitions
 
