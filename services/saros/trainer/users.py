@@ -232,7 +232,6 @@ class UserStore:
                 self._meet(self._fence_of(again))
                 return
             at = records[-1].fence
-            reach("mending")
         self._check_same(at.nonce, self._at)
 
     def _check_same(self, nonce: int, fence: Fence) -> None:

@@ -254,7 +254,10 @@ class Reader:
 
     def known_end(self, topic: str, partition: int) -> int:
         """Return the offset behind the last message as the last fetch told it; nobody is asked."""
-        known = self._client.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
+        try:
+            known = self._client.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
+        except KafkaException:  # nothing was fetched of it yet
+            return -1
         return int(known[1]) if known else -1
 
     def first_since(self, topic: str, partition: int, time_ms: int, timeout_s: float = 10.0) -> int:
