@@ -379,6 +379,13 @@ def test_it_fits_and_can_be_read(browser: Browser, site: Site, size: tuple[int, 
         page.check()
 
 
+def look_at(page: Visit, name: str) -> None:
+    """Keep a picture of a state in which something is missing; it fits and can be read like any other."""
+    page.shoot(name)
+    assert page.fits()
+    assert low_contrast(page) == []
+
+
 def low_contrast(page: Visit) -> list[str]:
     """Return texts that differ too little from what is behind them for WCAG AA."""
     return page.page.evaluate(  # type: ignore[no-any-return]
@@ -441,7 +448,7 @@ def test_a_key_is_asked_for_nothing_is_there_yet_and_what_was_lost_comes_back(
         page.until("document.activeElement.id === 'key'", "a key is asked for")
         assert page.text("#state") == "key needed"
         assert not page.page.locator("#known").is_visible(), "nothing is shown that is not known"
-        page.shoot("dashboard-key")
+        look_at(page, "dashboard-key")
         page.page.keyboard.type("saros_wrong")
         page.page.keyboard.press("Enter")
         page.until("document.querySelector('#key-why').textContent === 'That key is not known here.'")
@@ -452,14 +459,14 @@ def test_a_key_is_asked_for_nothing_is_there_yet_and_what_was_lost_comes_back(
         assert page.page.locator("#known").is_visible()
         page.until("document.querySelector('#banner').innerText.startsWith('Not ready yet: ')")
         assert page.page.evaluate("sessionStorage.getItem('saros.key')") == read
-        page.shoot("dashboard-starting")
+        look_at(page, "dashboard-starting")
         subprocess.run([SAROS, "init"], env=trained.environ(), check=True, capture_output=True)
         page.until("document.querySelector('#state-word').textContent === 'ready'")
         page.until("!document.querySelector('#empty').hidden")
         assert f"curl {url}/v1/events" in page.text("#curl")
         assert page.text("#dead-empty") == "None, good."
         assert "no data yet" in page.page.locator("[data-chart=clicks] .plot").inner_html()
-        page.shoot("dashboard-empty")
+        look_at(page, "dashboard-empty")
         page.page.locator(".handle").nth(1).focus()
         page.page.keyboard.press("ArrowLeft")
         page.until("gate.may.get(keyInUse()) === false", "this key may look, and no more")
@@ -467,14 +474,14 @@ def test_a_key_is_asked_for_nothing_is_there_yet_and_what_was_lost_comes_back(
         page.page.evaluate(f"sessionStorage.setItem('saros.key', {admin!r})")
         page.page.keyboard.press("ArrowLeft")
         page.until("!document.querySelector('[data-gate=apply]').hidden")
-        assert page.fits()
 
         stop(api)
         page.until("document.querySelector('#state-word').textContent === 'connection lost'")
         assert re.match(r"The API does not answer\. Shown is what was known at \d\d:\d\d:\d\d\. ", page.text("#banner"))
-        page.shoot("dashboard-lost")
+        look_at(page, "dashboard-lost")
+        page.page.locator("#retry").click()
+        page.until("document.querySelector('#state-word').textContent === 'connection lost'", "in vain")
         stack.enter_context(started(trained, **settings))
-        page.page.locator("#retry").click(force=True)
         page.until("document.querySelector('#state-word').textContent === 'ready'", "it comes back by itself")
         assert not page.page.locator("#banner").is_visible()
         assert [one for one in page.asked if not one.startswith((url, "data:"))] == []
