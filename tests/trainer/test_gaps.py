@@ -7,7 +7,6 @@ import pytest
 
 from saros.adapters.kafka import Admin, Reader
 from tests.servers import free_ports
-from tests.trainer.faults import LONG, ONLY_LONG
 from tests.trainer.runs import PARTITIONS, Model, await_until, metric, running
 
 
@@ -112,8 +111,6 @@ def test_all_that_was_left_is_gone(model: Model) -> None:
     check(model, lost)
 
 
-@pytest.mark.skipif(not LONG, reason=ONLY_LONG)
-@pytest.mark.xfail(strict=True, reason="--until-drained waits for events that nobody can read any more")
 def test_nothing_left_is_drained(model: Model) -> None:
     all_left(model)
     trainer = model.trainer("--until-drained")

@@ -183,8 +183,11 @@ class Service:
         self.close()
 
     def _run(self, *, until_drained: bool) -> None:
-        ends = [self._reader.watermarks(self._events, partition)[1] for partition in range(self._partitions)]
+        there = [self._reader.watermarks(self._events, partition) for partition in range(self._partitions)]
         self.trainer.catch_up(self._stop.check)
+        # Where retention has left nothing no record can come to the end: what there is has to be in the store.
+        known = zip(there, self._replica.fences, strict=True)
+        ends = [end if low < end else min(end, fence.next) for (low, end), fence in known]
         self._reader.subscribe(self._events, self.trainer.gained, self.trainer.lost)
         gc.collect()
         gc.disable()
