@@ -31,6 +31,7 @@ QUIET = {
     "At their limits: clamped", "At their limits: far", "At their limits: non-finite",
     "At their limits: left a full set", "Pauses: pauses", "Users read by the API: not answered",
     "Requests in work: requests", "Requests in work: streams", "Requests in work: sent away a second",
+    "Requests in work: waiting for a token",
     "Stale: {{because}}", "Stale: behind the log, s", "Behind the log: {{instance}}", "Waiting for Kafka: messages",
     "Records: rejected", "Records: of others", "Started: {{job}}",
 }  # fmt: skip
