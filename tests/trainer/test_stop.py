@@ -19,9 +19,9 @@ from saros.trainer.start import Service
 from saros.trainer.stop import Stop, StoppedError
 from tests.broker import Broker
 from tests.store import StoreServer
-from tests.trainer.runs import Model, await_until
+from tests.trainer.runs import Model, await_until, running
 
-AT_ONCE_S, IN_TIME_S = 3.0, 10.0
+AT_ONCE_S, IN_TIME_S, GIVEN_UP_S = 3.0, 10.0, 40.0
 
 
 @pytest.mark.parametrize("own_store", ["alone"], indirect=True)
@@ -182,3 +182,21 @@ def test_who_reads_the_store_stops_before_it_has_all(model: Model, quiet_stop: S
     quiet_stop.asked = True
     with pytest.raises(StoppedError):
         Service(plan_of(load(model.settings)), quiet_stop)
+
+
+@pytest.mark.parametrize("own_store", ["alone"], indirect=True)
+def test_whoever_gives_up_leaves_the_group_and_ends(
+    real_broker: Broker, own_store: StoreServer, model_name: str, tmp_path: Path
+) -> None:
+    """The store is away for good. Partitions of whoever ends first go to the next, which then ends in the middle of it:
+    a client that is in the group still holds a process up that is being taken apart."""
+    model = Model(model_name, real_broker.address, own_store.url, tmp_path)
+    trainers = [model.trainer() for _ in range(3)]
+    with running(trainers), model.flowing():
+        model.await_learned()
+        own_store.nodes[0].kill()
+        for trainer in trainers:
+            assert trainer.wait(GIVEN_UP_S) == 1, model.logs()
+        own_store.nodes[0].restart()
+    model.drain()
+    model.check()

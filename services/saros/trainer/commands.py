@@ -100,7 +100,11 @@ def trainer(
     except StoppedError:
         raise typer.Exit from None
     log("trainer was started", model=plan.model)
-    service.run(until_drained=until_drained)
+    try:
+        service.run(until_drained=until_drained)
+    except BaseException:
+        service.give_up()
+        raise
     log("trainer has stopped", model=plan.model)
 
 

@@ -3,9 +3,11 @@
 import gc
 import logging
 import secrets
+import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 
 from saros.adapters.dead import DeadLetters
@@ -31,6 +33,7 @@ from saros.trainer.users import Threads
 from saros.wire.decode import Decoder
 
 _GC_IDLE_S = 10.0
+_GIVE_UP_S = 15
 _READERS, _WRITERS = 4, 2  # threads: one write is made ready while the store does another
 
 
@@ -223,5 +226,16 @@ class Service:
         self._reader.close()
         self._redo.close()
         for threads in self._threads:
-            threads.shutdown()
+            threads.shutdown(cancel_futures=True)  # in order there are none left
         self._store.close()
+
+    def give_up(self) -> None:
+        """Close as far as that goes, after something failed, and end in any case.
+
+        A client that is in the group when the interpreter is taken apart may wait there for ever, and the group would
+        take its partitions for read. An alarm ends the process even then.
+        """
+        signal.alarm(_GIVE_UP_S)
+        self.trainer.abandon()
+        with suppress(Exception):  # what failed first is what is told
+            self.close()
