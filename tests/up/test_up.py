@@ -46,7 +46,7 @@ def answers(run: Run) -> list[Any]:
 
 def judged(run: Run) -> dict[str, Any]:
     """Return what the simulator says when enough was shown. One looks once: who looks all the time sees chance win."""
-    run.until(lambda: run.traffic().get("slates", 0) > 8000, LEARNED_S)
+    run.until(lambda: run.traffic().get("slates", 0) > 24_000, LEARNED_S)
     return run.traffic()
 
 
@@ -95,7 +95,8 @@ def test_people_are_pleased_better_than_by_chance_and_bots_are_taken_back(tmp_pa
         # People may pass B, too, if seldom: it is the bots that have to be above it.
         run.until(lambda: all(run.ask(f"/v1/users/bot-{k}")["band"] == "above" for k in range(3)), LEARNED_S)
         taken_back = [run.ask(f"/v1/users/bot-{k}")["taken_back"] for k in range(3)]
-        assert min(taken_back) > 20, taken_back
+        # Each has clicked its films again and again, and taught by the first click on each.
+        assert min(taken_back) > 5, taken_back
         pulse = run.pulse()
         assert pulse["gate"]["taken_back"] >= sum(taken_back)
         rates = {one["scenario"]: one["rate"] for one in pulse["scenarios"]}
