@@ -366,6 +366,7 @@ def test_it_fits_and_can_be_read(browser: Browser, site: Site, size: tuple[int, 
         await_live(page)
         page.until("points.length > 6")
         page.page.locator('[data-user="u1"]').click()
+        page.until("play.user === 'u1' && play.ids.length && !play.at('list').hasAttribute('aria-busy')")
         page.page.locator("#play .item").nth(2).click()
         page.until("document.querySelector('[data-play=told]').textContent !== ''")
         page.shoot(f"dashboard-{'laptop' if size == LAPTOP else 'phone'}-{scheme}")

@@ -212,6 +212,10 @@ class Reader:
         """
         if not self.is_paused:
             self.pause()
+        return self.look()
+
+    def look(self) -> bool:
+        """Take a message that is here, for the next poll to answer; True if there is one."""
         came = self._client.consume(1, 0)  # on its own: what was kept may become less in it
         self._kept += [message for message in came if not _passes(message.error())]
         if len(self._kept) > _KEPT_MAX:

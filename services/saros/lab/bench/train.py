@@ -150,7 +150,7 @@ def _timed(cluster: Cluster, backlog: Backlog, read: Callable[[Reader], int]) ->
     gc.collect()
     gc.disable()
     try:
-        await_until(reader.stay)
+        await_until(reader.look)
         start = time.perf_counter()
         return read(reader) / (time.perf_counter() - start)
     finally:
