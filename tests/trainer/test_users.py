@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from saros.adapters.redis import Store
+from saros.adapters.redo import RedoLog
 from saros.errors import RefusedError
+from saros.redo.fence import Fence
+from saros.redo.genesis import Genesis
 from saros.settings import load
 from saros.trainer.commands import plan_of
 from saros.trainer.plan import LoopRules
@@ -17,16 +21,21 @@ from tests.store import StoreServer, connect
 from tests.trainer.runs import Model
 
 
+def opened(model: Model) -> tuple[RedoLog, Genesis, Store, list[Fence]]:
+    """Return the log and the store of a model, and the fences behind the records of partition 0."""
+    plan = plan_of(load(model.settings))
+    redo, genesis = find_log(plan)
+    fences = [fence for fence, _ in redo.accepted(0, genesis.start(0), redo.end(0))]
+    return redo, genesis, open_store(plan, genesis), fences
+
+
 def test_an_owner_that_catches_up_meets_one_that_has_gone_on(
     real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path
 ) -> None:
     model = Model(model_name, real_broker.address, store_server.url, tmp_path)
     model.send(600)
     model.drain()
-    plan = plan_of(load(model.settings))
-    redo, genesis = find_log(plan)
-    store = open_store(plan, genesis)
-    fences = [fence for fence, _ in redo.accepted(0, genesis.start(0), redo.end(0))]
+    redo, genesis, store, fences = opened(model)
     with connect(store_server.url) as redis, ThreadPoolExecutor(1) as pool:
         redis.delete(*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0))
         one, other = (
@@ -50,10 +59,7 @@ def test_what_the_store_lost_is_written_again_in_few_writes(
     model = Model(model_name, real_broker.address, store_server.url, tmp_path)
     model.send(900)
     model.drain()
-    plan = plan_of(load(model.settings))
-    redo, genesis = find_log(plan)
-    store = open_store(plan, genesis)
-    fences = [fence for fence, _ in redo.accepted(0, genesis.start(0), redo.end(0))]
+    redo, genesis, store, fences = opened(model)
     assert len(fences) > 5
     with connect(store_server.url) as redis, ThreadPoolExecutor(1) as pool:
         users = UserStore(store, redo, genesis, 0, LoopRules(), Threads(pool, pool), lambda _: None, 1000)

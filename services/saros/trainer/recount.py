@@ -95,7 +95,7 @@ class Recount:
         self._reader.assign(self._topic, [(partition, at)] if ends else [])
         while ends:
             taken = decode(self._reader.poll(_CHUNK, _POLL_S), decoder)
-            offsets = np.array([taken.polled.offset(k) for k in range(len(taken.polled.values))], np.int64)
+            offsets = taken.polled.offsets(np.arange(len(taken.polled.values)))
             while ends and len(offsets):
                 mine = np.flatnonzero((offsets >= at) & (offsets < ends[0]))
                 for run in taken.runs(mine, 1 << 30):
