@@ -4,12 +4,15 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from saros.adapters.dead import DeadLetters, Letter, letter_of
-from saros.adapters.intake import Intake, Taken
-from saros.adapters.kafka import Admin, Cluster, Reader, Writer
+from saros.adapters.intake import Intake, Taken, decode
+from saros.adapters.kafka import Admin, Cluster, Polled, Reader, Writer
 from saros.adapters.names import DEAD_SETTINGS, EVENTS_SETTINGS
 from saros.core.events import CLICK, IMPRESSION, TICK
+from saros.core.gate import GateRules
 from saros.core.ids import derive_key, hash_texts
 from saros.core.items import Items
 from saros.core.learner import Learner
@@ -19,6 +22,7 @@ from saros.errors import BrokerError
 from saros.wire.decode import Decoder
 from saros.wire.encode import event_of, message_of
 from saros.wire.partitions import partitions_of
+from saros.wire.rare import gate_change
 from saros.wire.v1.events_pb2 import Event
 from tests.broker import Broker
 
@@ -157,3 +161,30 @@ def test_where_dead_letters_cannot_be_written_nothing_advances(
         if taken.dead:
             break
     assert taken.dead == {"no_kind": 1}
+
+
+GATE_CHANGE = Event(gate_change=gate_change(GateRules(), 1))
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([good(0), GATE_CHANGE]), min_size=1, max_size=4), min_size=1, max_size=30),
+    st.integers(1, 8),
+    st.data(),
+)
+def test_micro_batches_are_cut_at_so_many_events_and_at_changes_of_the_gate(
+    sent: list[list[Event]], events_max: int, data: st.DataObject
+) -> None:
+    values = [message_of(events) for events in sent]
+    polled = Polled(values, np.full(len(sent), HOME, np.int32), np.ones(len(sent), np.int64), [None] * len(sent))
+    mine = sorted(data.draw(st.sets(st.integers(0, len(sent) - 1))))
+    taken, expected, run = decode(polled, Decoder(KEY, 2)), list[list[int]](), list[int]()
+    for message in mine:
+        run.append(message)
+        if sum(len(sent[k]) for k in run) >= events_max or GATE_CHANGE in sent[message]:
+            expected.append(run)
+            run = []
+    runs = [each.tolist() for each in taken.runs(np.array(mine, np.int64), events_max)]
+    assert runs == [each for each in (*expected, run) if each]
+    for messages in runs:
+        changes = sum(sent[k].count(GATE_CHANGE) for k in messages)
+        assert taken.rare_of(np.array(messages, np.int64)) == [GATE_CHANGE] * changes

@@ -74,6 +74,10 @@ def test_offsets_may_have_gaps(cluster: Cluster, made: str, group: str, real_bro
     reader.assign(made, [(0, 0)])
     assert read(reader, 2) == [(0, 0, b"0"), (0, 4, b"2")]
     assert reader.watermarks(made, 0)[1] >= 8
+    assert reader.last_end(made, 0) == 5, "behind the last message"
+    assert reader.last_end(made, 1) == 0, "there is none"
+    Admin(cluster).trim(made, 0, 5)
+    assert reader.last_end(made, 0) == 0, "nor is there any more"
     reader.close()
 
 

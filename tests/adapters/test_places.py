@@ -5,7 +5,7 @@ import time
 import pytest
 
 from saros.adapters.kafka import Admin, Cluster, LostPlaceError, Reader, Writer
-from saros.adapters.places import check_same, start_of
+from saros.adapters.places import ANOTHER_LOG, Same, start_of
 from saros.errors import RefusedError
 from saros.telemetry import EVENTS_LOST
 from tests.broker import Broker
@@ -76,16 +76,24 @@ def test_a_topic_made_anew_is_refused(cluster: Cluster, filled: str, group: str)
     admin = Admin(cluster)
     old = admin.find(filled)
     assert old is not None
-    check_same(old, old.id)
+    same = Same(cluster, filled, old.id, ANOTHER_LOG)
+    same.check()
     admin.delete(filled)
     until = time.monotonic() + 30
     while admin.find(filled) is not None:
         assert time.monotonic() < until
+    refuses(same)
     new = admin.ensure(filled, 1, 1, {})
-    with pytest.raises(RefusedError, match="was made anew") as caught:
-        check_same(new, old.id)
-    assert "saros rebase" in caught.value.hint
+    refuses(same)
+    Same(cluster, filled, new.id, ANOTHER_LOG).check()
+    Same(cluster, filled, "", ANOTHER_LOG).check()  # of a broker that has no ids
     reader = Reader(cluster, group)
     with pytest.raises(RefusedError, match="ends at 0, before 8"):
         start_of(reader, filled, 0, 8, stop_at_gap=False)
     reader.close()
+
+
+def refuses(same: Same) -> None:
+    with pytest.raises(RefusedError, match="is gone, or was made anew") as caught:
+        same.check()
+    assert "saros rebase" in caught.value.hint

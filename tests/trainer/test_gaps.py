@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+from confluent_kafka import Producer
 
 from saros.adapters.kafka import Admin, Reader
 from tests.servers import free_ports
@@ -116,6 +117,21 @@ def test_nothing_left_is_drained(model: Model) -> None:
     trainer = model.trainer("--until-drained")
     with running([trainer]):
         assert trainer.wait(30) == 0
+
+
+def test_the_mark_that_a_transaction_leaves_is_not_waited_for(model: Model) -> None:
+    """It stands behind the last event, and nobody is given it."""
+    model.send(300)
+    other = Producer({"bootstrap.servers": model.cluster.bootstrap, "transactional.id": model.name})
+    other.init_transactions(20)
+    other.begin_transaction()
+    for partition in range(PARTITIONS):
+        other.produce(model.topics.events, b"", partition=partition)
+    other.flush(20)
+    other.abort_transaction(20)
+    model.drain()
+    assert messages(model) == sum(ends(model)) - 2 * PARTITIONS
+    model.check()
 
 
 def all_left(model: Model) -> int:

@@ -65,6 +65,33 @@ def test_a_partition_that_cannot_begin_anew_is_begun_later(
     ended(model, service)
 
 
+def test_a_broker_that_stays_away_is_waited_for(
+    model: Model, quiet_stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be delivered is looked for in the log, which cannot be read yet."""
+    model.send(300)
+    service = started(model, quiet_stop)
+    learn(service, 300)
+    trainer, failures = service.trainer, [BrokerError("away")] * 3
+    check_sent, end = trainer._redo.check_sent, trainer._redo.end
+
+    def fail(partition: int) -> int:
+        if failures:
+            raise failures.pop()
+        monkeypatch.setattr(trainer._redo, "check_sent", check_sent)
+        return end(partition)
+
+    def undelivered() -> None:
+        raise BrokerError("not delivered")
+
+    monkeypatch.setattr(trainer._redo, "end", fail)
+    monkeypatch.setattr(trainer._redo, "check_sent", undelivered)
+    model.send(300)
+    learn(service, 600)
+    assert not failures
+    ended(model, service)
+
+
 def test_all_partitions_begin_anew_where_a_place_was_lost(
     model: Model, quiet_stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

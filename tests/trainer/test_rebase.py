@@ -221,12 +221,13 @@ def test_on_a_cluster(real_broker: Broker, store_cluster: StoreServer, model_nam
     store.close()
 
 
-def test_a_trainer_notices_a_topic_that_is_gone(model: Model) -> None:
+@pytest.mark.parametrize("topic", ["redo", "events"])
+def test_a_trainer_notices_a_topic_that_is_gone(model: Model, topic: str) -> None:
     model.send(200)
     trainer = model.trainer()
     with running([trainer]):
         await_until(lambda: model.begun() >= 3, what=model.logs)
-        lose(model, model.topics.redo)
+        lose(model, getattr(model.topics, topic))
         assert trainer.wait(30) == 2, model.logs()
     assert "is gone, or was made anew" in model.logs()
 
@@ -237,7 +238,7 @@ def test_events_that_were_made_anew_are_read_from_their_first(
     model.send(400)
     model.drain()
     renew(model, model.topics.events, EVENTS_SETTINGS)
-    with pytest.raises(RefusedError, match="was made anew") as caught:
+    with pytest.raises(RefusedError, match="is gone, or was made anew") as caught:
         Service(plan_of(load(model.settings)), quiet_stop)
     assert "delete its redo topic and run `saros rebase`" in caught.value.hint
     said = run(model, "rebase", code=2)

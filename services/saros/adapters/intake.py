@@ -110,19 +110,24 @@ class Taken(NamedTuple):
     def runs(self, messages: I64, events_max: int) -> Iterator[I64]:
         """Cut messages of a partition into micro-batches: of so many events; a change of the gate ends one."""
         sizes = np.bincount(self.decoded.message, minlength=len(self.polled.values))[messages]
-        changes = {int(self.decoded.message[row]) for row in self.rare if self.decoded.kind[row] == GATE}
-        first, events = 0, 0
-        for k, message in enumerate(messages.tolist() if changes or sizes.sum() > events_max else ()):
-            events += int(sizes[k])
-            if events >= events_max or message in changes:
-                yield messages[first : k + 1]
-                first, events = k + 1, 0
-        if first < len(messages):
-            yield messages[first:]
+        events, rare = np.cumsum(sizes), self._rare_rows()
+        changed = self.decoded.message[rare[self.decoded.kind[rare] == GATE]]
+        changes = np.flatnonzero(np.isin(messages, changed)) + 1  # a run may not go beyond the next of these
+        first, before = 0, 0
+        while first < len(messages):
+            full = int(np.searchsorted(events, before + events_max)) + 1
+            change = np.searchsorted(changes, first, side="right")
+            end = min(full, len(messages), *changes[change : change + 1].tolist())
+            yield messages[first:end]
+            first, before = end, int(events[end - 1])
 
     def rare_of(self, messages: I64) -> list[Event]:
         """Return the item upserts and gate changes of these messages, in order."""
-        return [self.rare[row] for row in self.all_rows(messages).tolist() if row in self.rare] if self.rare else []
+        rows = self._rare_rows()
+        return [self.rare[row] for row in rows[np.isin(self.decoded.message[rows], messages)].tolist()]
+
+    def _rare_rows(self) -> I64:
+        return np.fromiter(self.rare, np.int64, len(self.rare))
 
 
 def decode(polled: Polled, decoder: Decoder) -> Taken:

@@ -5,13 +5,13 @@ the same order. But only while it is the same topic: one that was lost and made 
 offsets, and only its id tells.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from saros.adapters.kafka import Admin, Cluster, Reader, TooLargeError, Topic, Writer
+from saros.adapters.kafka import Cluster, Reader, TooLargeError, Topic, Writer
 from saros.adapters.names import REDO_MESSAGE_MAX
+from saros.adapters.places import Same
 from saros.errors import BrokerError, RefusedError
 from saros.redo.fence import Fence
 from saros.redo.genesis import WRONG_LOG, Genesis, genesis_of
@@ -20,9 +20,8 @@ from saros.wire.v1 import redo_pb2 as pb
 
 _POLL_S = 0.02  # a poll waits so long for as many messages as it may take
 _QUIET_POLLS = 1500  # without a message, where some are known to be there
-_LOOK_S = 2.0
 _WAIT_MS = 10
-_GONE_LOOKS, _GONE_S = 2, 0.5
+_KEEP = "`saros rebase` keeps what the store holds and begins a new log"
 
 
 class Message(NamedTuple):
@@ -44,7 +43,7 @@ class RedoLog:
         self._again = Reader(cluster, f"{topic.name}-reader", wait_ms=_WAIT_MS)
         self._writer = self._new_writer()
         self._largest = 0  # bytes of a record that was sent
-        self._admin = Admin(cluster, _LOOK_S)
+        self.topic = Same(cluster, topic.name, topic.id, _KEEP)
 
     def _new_writer(self) -> Writer:
         return Writer(self._cluster, linger_ms=0, largest=REDO_MESSAGE_MAX)
@@ -62,26 +61,6 @@ class RedoLog:
         """Append a genesis; whether it is the first the log says."""
         self._writer.send(self._topic, 0, pb.Redo(genesis=genesis.message()).SerializeToString())
         self._writer.flush()
-
-    def is_same(self) -> bool:
-        """False if the topic is gone or was made anew; where the broker has no ids or does not answer nobody knows."""
-        if not self._id:
-            return True
-        found = self._admin.id_of(self._topic)
-        for _ in range(_GONE_LOOKS):
-            if found is not None:
-                break
-            time.sleep(_GONE_S)  # a broker may not have heard of it yet
-            found = self._admin.id_of(self._topic)
-        return found in (self._id, "")
-
-    def check_same(self) -> None:
-        """Refuse to go on with another topic of the same name (rule 39). It costs 1.5 ms."""
-        if not self.is_same():
-            raise RefusedError(
-                f"the redo topic {self._topic} is gone, or was made anew",
-                "`saros rebase` keeps what the store holds and begins a new log",
-            )
 
     def end(self, partition: int) -> int:
         """Return the offset behind the last message."""

@@ -169,7 +169,7 @@ class Feed:
                 self._begin(world, partition, redo, store)
         finally:
             store.close()
-        redo.check_same()  # what was read is of the topic whose genesis it was read for (rules 39, 40)
+        redo.topic.check()  # what was read is of the topic whose genesis it was read for (rules 39, 40)
         redo.follow(replica.fences)
         API_BOOTS.inc()
         log(
@@ -245,7 +245,7 @@ class Feed:
         """Tell where the log ends; False where it is another one. A broker that is away is waited for."""
         now_s = time.monotonic()
         try:
-            if not redo.is_same():
+            if not redo.topic.is_same():
                 return False
             ends = [redo.end(partition) for partition in range(world.replica.genesis.partitions)]
             self._tell(self._listener.looked, world, now_s, ends)

@@ -26,7 +26,7 @@ import numpy as np
 from saros.adapters.intake import Intake, Taken
 from saros.adapters.kafka import LostPlaceError, Reader
 from saros.adapters.kafka import Place as Offset
-from saros.adapters.places import start_of
+from saros.adapters.places import Same, start_of
 from saros.adapters.redis import Store
 from saros.adapters.redo import Message, RedoLog
 from saros.core.fold import fold_rows
@@ -81,16 +81,18 @@ class Trainer:
 
     def __init__(
         self, store: Store, redo: RedoLog, replica: Replica, shards: ShardWriter, new_learner: Callable[[], Learner],
-        reader: Reader, intake: Intake, topic: str, rules: LoopRules, threads: Threads, stop: Stop,
+        reader: Reader, intake: Intake, events: Same, rules: LoopRules, threads: Threads, stop: Stop,
     ) -> None:  # fmt: skip
         """Work until a stop is asked for: what was taken by then and not learned is left to the next owner."""
         self._store, self._redo, self._replica, self._shards = store, redo, replica, shards
-        self._new_learner, self._reader, self._intake, self._topic = new_learner, reader, intake, topic
+        self._new_learner, self._reader, self._intake = new_learner, reader, intake
+        self._events, self._topic = events, events.name
         self._rules, self._threads, self._stop, self._poll = rules, threads, stop, rules.poll_messages
         self._tables = Tables()
         expect_scenarios(rules.scenarios)
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
+        self._is_behind = False  # the broker failed us, and the log was not followed to its end since
         self._ahead: _Ahead | None = None
         self.tally = Tally()
         self._shards_at = self._commit_at = time.monotonic()
@@ -127,6 +129,7 @@ class Trainer:
         share = Share(partition, learner, users, fence, self._rules)
         self.shares[partition] = share
         log("partition was begun", partition=partition, next=share.next, record=f"{fence.nonce:x}")
+        self._events.check()
         # Where retention took events away the next record covers the gap: it has to begin where the last one ended.
         return start_of(self._reader, self._topic, partition, share.next, stop_at_gap=self._rules.stop_at_gap)
 
@@ -138,7 +141,7 @@ class Trainer:
             check()
             if self.follow(_IDLE_S):
                 reach("following")
-        self._redo.check_same()  # rule 39
+        self._redo.topic.check()  # rule 39
 
     # --- 1 follow ----------------------------------------------------------------------------------------------------
 
@@ -184,7 +187,8 @@ class Trainer:
         """Step 2: let what counts be written to the store; with `wait` return when it is there."""
         due = wait or time.monotonic() >= self._shards_at
         if due:
-            self._redo.check_same()  # rule 39, no more often as it takes 1.5 ms; until then rules 37 and 38 guard
+            self._redo.topic.check()  # rule 39, no more often as it takes 1.5 ms; until then rules 37 and 38 guard
+            self._events.check()
         for partition in sorted(self._stale):
             self._restart(partition)
         for share in self.shares.values():
@@ -343,6 +347,9 @@ class Trainer:
     def step(self) -> int:
         """Go once through all steps; return how many messages were taken."""
         try:
+            if self._is_behind:
+                self.catch_up()
+                self._is_behind = False
             self.follow(0)
             self.flush()
             taken = self.take()
@@ -362,14 +369,15 @@ class Trainer:
         return any(share.flights for share in self.shares.values())
 
     def _start_over(self, error: BrokerError) -> None:
-        """Something that was sent may never arrive, or arrive late: begin anew where the log stands."""
+        """Something that was sent may never arrive, or arrive late: begin anew where the log stands, once it can be
+        read again."""
         log("records could not be delivered", logging.ERROR, error=str(error))
-        self._redo.check_same()  # rule 39
+        self._redo.topic.check()  # rule 39
         self._redo.start_over()
         for share in self.shares.values():
             self._undo(share)
         self._stale |= set(self.shares)
-        self.catch_up()
+        self._is_behind = True
 
     def drain(self) -> None:
         """Let all that is in flight come back, and flush everything."""

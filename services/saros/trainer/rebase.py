@@ -90,7 +90,7 @@ class Rebase:
         self._check_models(seen)
         if genesis is not None:
             seen = self._standings()  # again: whoever wrote it had marked them all
-            if not redo.is_same():
+            if not redo.topic.is_same():
                 return None
             self._check_log(seen, genesis, events, topic)
         # Step 2.

@@ -14,7 +14,7 @@ from saros.adapters.dead import DeadLetters
 from saros.adapters.intake import Intake
 from saros.adapters.kafka import Admin, Reader, Topic, Writer, check_log, check_topic
 from saros.adapters.names import DEAD_SETTINGS, EVENTS_SETTINGS, REDO_SETTINGS, topics_of
-from saros.adapters.places import check_same
+from saros.adapters.places import ANOTHER_LOG, Same
 from saros.adapters.redis import Store, check_server
 from saros.adapters.redo import RedoLog
 from saros.adapters.shards import boot
@@ -81,8 +81,13 @@ def ensure_genesis(plan: Plan, redo: RedoLog, events: Topic, redo_topic: Topic) 
         found = redo.genesis()
         assert found is not None, "what was acknowledged is there"
     check_settings(found, plan.rows, plan.partitions, plan.items_max)
-    check_same(events, found.events_topic_id)
+    same_events(plan, found).check()
     return found
+
+
+def same_events(plan: Plan, genesis: Genesis) -> Same:
+    """Return whether the events' topic is the one that the model learns from."""
+    return Same(plan.cluster, topics_of(plan.model).events, genesis.events_topic_id, ANOTHER_LOG)
 
 
 def find_log(plan: Plan) -> tuple[RedoLog, Genesis]:
@@ -153,7 +158,7 @@ class Service:
         self._threads = Threads(ThreadPoolExecutor(_READERS, "read"), ThreadPoolExecutor(_WRITERS, "write"))
         vectors = boot(self._store, self._redo, replica, lambda _: stop.check())
         shards = ShardWriter(self._store, replica, vectors, self._threads.writing)
-        self._redo.check_same()  # what was read is of the topic whose genesis it was read for (rules 39, 40)
+        self._redo.topic.check()  # what was read is of the topic whose genesis it was read for (rules 39, 40)
         self._redo.follow(replica.fences)
         dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions)
         self._reader = Reader(plan.cluster, group_of(plan), instance=plan.instance, statistics_s=5)
@@ -167,7 +172,7 @@ class Service:
             partial(new_learner, plan, replica.items),
             self._reader,
             intake,
-            names.events,
+            same_events(plan, genesis),
             plan.rules._replace(behind_bytes=behind_bytes(plan)),
             self._threads,
             stop,
@@ -186,11 +191,11 @@ class Service:
         self.close()
 
     def _run(self, *, until_drained: bool) -> None:
-        there = [self._reader.watermarks(self._events, partition) for partition in range(self._partitions)]
+        partitions = range(self._partitions if until_drained else 0)
+        there = [self._reader.last_end(self._events, partition) for partition in partitions]
         self.trainer.catch_up(self._stop.check)
-        # Where retention has left nothing no record can come to the end: what there is has to be in the store.
-        known = zip(there, self._replica.fences, strict=True)
-        ends = [end if low < end else min(end, fence.next) for (low, end), fence in known]
+        # What counts has to be in the store, also where retention has left nothing.
+        ends = [max(end, fence.next) for end, fence in zip(there, self._replica.fences, strict=False)]
         self._reader.subscribe(self._events, self.trainer.gained, self.trainer.lost)
         gc.collect()
         gc.disable()

@@ -22,6 +22,7 @@ from saros.errors import BrokerError, SarosError
 Place = tuple[int, int]  # partition, offset
 
 _AGAIN_S = 0.05
+_WIDER, _LOOKED = 16, 100  # messages
 _GATHERED_BYTES = 1 << 18
 _KEPT_MAX = 1000  # messages that came although partitions are paused
 _T = TypeVar("_T")
@@ -95,7 +96,8 @@ class Reader:
             config |= {"stats_cb": observe, "statistics.interval.ms": int(1000 * statistics_s)}
         self._client: Consumer = new_client(Consumer, config)
         # A broker answers one request of a connection after the other, and a fetch may wait there for half a second.
-        self._looks: Consumer = new_client(Consumer, cluster.config(group_id=group))
+        looks = cluster.config(group_id=group, isolation_level="read_committed", enable_partition_eof=True)
+        self._looks: Consumer = new_client(Consumer, looks)
         self._kept: list[Message] = []
         self._moved: set[int] = set()  # partitions that were gained, lost or begun elsewhere since this was cleared
         self.is_paused = False
@@ -242,6 +244,32 @@ class Reader:
         place = TopicPartition(topic, partition)
         low, high = self._look(place, timeout_s, lambda: self._looks.get_watermark_offsets(place, timeout=timeout_s))
         return int(low), int(high)
+
+    def last_end(self, topic: str, partition: int, timeout_s: float = 10.0) -> int:
+        """Return the offset behind the last message, 0 where there is none: a transaction leaves its mark behind it."""
+        low, end = self.watermarks(topic, partition, timeout_s)
+        at, span = end, 1
+        while at > low:
+            at, span = max(low, end - span), _WIDER * span
+            last = self._last_of(TopicPartition(topic, partition, at), end, timeout_s)
+            if last >= 0:
+                return last + 1
+        return 0
+
+    def _last_of(self, place: TopicPartition, end: int, timeout_s: float) -> int:
+        """Return the offset of the last message from a place to an end, -1 where there is none."""
+        last, until = -1, time.monotonic() + timeout_s
+        self._looks.assign([place])
+        while last < end - 1:
+            found: list[Any] = self._looks.consume(_LOOKED, _AGAIN_S)
+            last = max([last, *(each.offset() for each in found if each.error() is None)])
+            errors = [each.error().code() for each in found if each.error() is not None]
+            if KafkaError._PARTITION_EOF in errors:
+                break
+            if time.monotonic() > until:
+                raise BrokerError(f"{place.topic}/{place.partition} does not give what is before its end {end}")
+        self._looks.unassign()
+        return min(last, end - 1)
 
     def _look(self, place: TopicPartition, timeout_s: float, look: Callable[[], _T]) -> _T:
         """Return what `look` finds; for a moment a partition may have no leader, or another one than we know."""
