@@ -34,6 +34,8 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo 'saros: Python 3.11 or newer is needed, and "$(PYTHON)" is not — try: make install PYTHON=python3.12' >&2; \
 		exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || { \
+		echo 'saros: "$(PYTHON)" cannot make environments — on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -62,7 +64,7 @@ screenshot: $(STAMP) ## Make the pictures of README.md anew, with an installed C
 	$(BIN)/pytest --quiet tests/up -k pleased
 	cp build/screenshots/dashboard.png build/screenshots/dashboard-dark.png docs/
 
-fuzz: $(STAMP) ## Feed the decoder made-up bytes for a minute (Linux). ARGS=build/fuzz/crash-... runs what was found again.
+fuzz: $(STAMP) ## Feed the decoder made-up bytes for a minute (Linux, x86-64). ARGS=build/fuzz/crash-... runs one again.
 	$(BIN)/python -m tests.fuzz.wire --seconds 60 $(ARGS)
 
 test-faults: $(STAMP) ## The long fault runs (tens of minutes). SEED repeats one.

@@ -4,11 +4,13 @@ import ast
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.markers import Marker
 
 ROOT = Path(__file__).parents[1]
 CORE = ROOT / "services" / "saros" / "core"
@@ -137,6 +139,16 @@ def test_the_locks_hold_what_the_project_asks_for() -> None:
         assert names - {"saros"} <= set(requirements(lock))
 
 
+@pytest.mark.parametrize(("machine", "python", "asked"), [
+    ("x86_64", "3.13", True), ("aarch64", "3.13", False), ("x86_64", "3.14", False),
+])  # fmt: skip
+def test_atheris_is_asked_for_where_there_is_a_build(machine: str, python: str, asked: bool) -> None:
+    entry = requirements("requirements-dev.lock")["atheris"]
+    marker = Marker(entry.partition(";")[2].partition("--hash")[0])
+    where = {"sys_platform": "linux", "platform_machine": machine, "python_full_version": f"{python}.0"}
+    assert marker.evaluate(where) is asked
+
+
 def make(*arguments: str) -> str:
     environ = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
     return subprocess.run(
@@ -153,6 +165,18 @@ def test_make_help_lists_every_target() -> None:
     for target in targets:
         assert re.search(rf"^  {target} +[A-Z].+\.$", text, flags=re.MULTILINE), target
     assert make() == text, "help is what plain `make` prints"
+
+
+def test_a_python_that_cannot_make_environments_is_said(tmp_path: Path) -> None:
+    """Debian's, without the package python3-venv."""
+    bare = tmp_path / "python3"
+    bare.write_text(f'#!/bin/sh\ncase "$*" in *ensurepip*) exit 1 ;; esac\nexec {sys.executable} "$@"\n')
+    bare.chmod(0o755)
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        make("--silent", "install", f"VENV={tmp_path / 'venv'}", f"PYTHON={bare}")
+    said = f'saros: "{bare}" cannot make environments — on Debian and Ubuntu: apt install python3-venv'
+    assert failed.value.stderr.splitlines()[0] == said
+    assert not (tmp_path / "venv").exists()
 
 
 def test_continuous_integration_can_be_started() -> None:

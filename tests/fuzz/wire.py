@@ -1,6 +1,6 @@
 """Feed the decoder bytes that no one thought of, and see that all its builds agree: `make fuzz`.
 
-    python -m tests.fuzz.wire --seconds 60            # on Linux, where there is atheris
+    python -m tests.fuzz.wire --seconds 60            # where there is atheris
     python -m tests.fuzz.wire build/fuzz/crash-…      # only what was found before; anywhere
 
 libFuzzer ends its process itself, without a word to Python. So it runs in a child, and this process reports what the
@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 FOUND = ROOT / "build" / "fuzz"
 INPUT_MAX = 512  # bytes: enough for ids that are too long; limits of whole messages have tests of their own
 INPUT_SECONDS_MAX = 10
+NO_ATHERIS = "needs atheris, which there is for Linux on x86-64 only, and for Python before 3.14"
 _DONE = re.compile(r"^#(\d+)\s+DONE\s+cov: (\d+) ft: (\d+)", re.MULTILINE)
 _WRITTEN = re.compile(r"Test unit written to (\S+)")
 
@@ -109,7 +110,7 @@ def _run_engine(given: Sequence[str]) -> tuple[int, str]:
 def _fuzz(arguments: argparse.Namespace, given: Sequence[str]) -> int:
     """Fuzz, and report what came of it."""
     if importlib.util.find_spec("atheris") is None:
-        _say("saros: nothing was fuzzed: atheris is not installed, as there is none for systems other than Linux")
+        _say(f"saros: nothing was fuzzed: {NO_ATHERIS}")
         return 1
     arguments.found.mkdir(parents=True, exist_ok=True)
     code, said = _run_engine([*given, "--found", str(arguments.found)])

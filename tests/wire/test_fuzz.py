@@ -12,13 +12,11 @@ from saros.core.ids import siphash
 from saros.wire import columns
 from saros.wire.v1.events_pb2 import Event
 from tests.fuzz.builds import BROKEN, PLAIN, Change, DisagreementError, Harness, Input, OutsideError, checked, plain
-from tests.fuzz.wire import INPUT_MAX, main, seeds
+from tests.fuzz.wire import INPUT_MAX, NO_ATHERIS, main, seeds
 
 ROOT = Path(__file__).parents[2]
 
-needs_atheris = pytest.mark.skipif(
-    importlib.util.find_spec("atheris") is None, reason="needs atheris, which is there for Linux only"
-)
+needs_atheris = pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason=NO_ATHERIS)
 
 CLICK = Event(user_id="ann", click={"item_id": "alien"}).SerializeToString()
 # The last text says that it has five bytes, and has two.
