@@ -6,7 +6,8 @@
 # Compiled for which CPU? Numba's default is the one that compiles, with all it has, and it loads only kernels that were
 # compiled for the very same. Then each CPU other than that of whoever built the image would compile all of them again,
 # at every start. So they are compiled for a level that all common servers have: x86-64-v3 (Intel since 2013, AMD since
-# 2015), which leaves AVX-512 unused. `--build-arg CPU=generic`, or any other name that LLVM knows, chooses another.
+# 2015), which leaves AVX-512 unused; where the platform is not x86-64 at all, for `generic`, which is any of its CPUs.
+# `--build-arg CPU=generic`, or any other name that LLVM knows, chooses another.
 
 FROM python:3.11-slim-bookworm AS build
 
@@ -23,9 +24,13 @@ ARG SITE=/opt/saros/lib/python3.11/site-packages/saros
 COPY services/saros/__init__.py services/saros/children.py services/saros/errors.py services/saros/kernels.py $SITE/
 COPY services/saros/core $SITE/core
 COPY services/saros/wire $SITE/wire
-ARG CPU=x86-64-v3
+ARG CPU
+# Which CPU that is, each Python of the image sets for itself, unless the container does: ENV cannot ask for a platform.
 # No features beside those that the CPU's name stands for, or they would be those of the machine that compiles.
-RUN NUMBA_CPU_NAME=$CPU NUMBA_CPU_FEATURES= /opt/saros/bin/python -c "from saros.kernels import warm; warm()"
+RUN test "$CPU" || case $(uname -m) in x86_64) CPU=x86-64-v3 ;; *) CPU=generic ;; esac \
+ && printf 'import os\n\nos.environ.setdefault("NUMBA_CPU_%s", "%s")\nos.environ.setdefault("NUMBA_CPU_%s", "%s")\n' \
+        NAME "$CPU" FEATURES "" > /opt/saros/lib/python3.11/site-packages/sitecustomize.py \
+ && /opt/saros/bin/python -c "from saros.kernels import warm; warm()"
 
 # Last all of Saros, over it. It is built with the setuptools of the Python image: nothing outside of the lock is fetched.
 COPY . /src
@@ -36,13 +41,10 @@ RUN pip wheel --no-cache-dir --disable-pip-version-check --no-deps --no-build-is
 
 FROM python:3.11-slim-bookworm
 
-ARG CPU=x86-64-v3
 # XDG_CACHE_HOME: where numba keeps what it compiles beside what is in the image, which is linked there.
 # HEALTH_URL: whom the health check asks. For a trainer, its /metrics.
 ENV PATH=/opt/saros/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
-    NUMBA_CPU_NAME=$CPU \
-    NUMBA_CPU_FEATURES= \
     XDG_CACHE_HOME=/tmp/cache \
     HEALTH_URL=http://127.0.0.1:8000/readyz
 
