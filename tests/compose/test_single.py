@@ -62,13 +62,17 @@ def test_what_is_sent_counts_once_though_the_trainer_is_killed(stack: Stack, ope
     assert answer.token_reached
     assert answer.items[0].item_id == "brazil"
 
-    # Straight to Kafka, by the listener that is for the world outside.
+    # Straight to Kafka, by the listener that is for the world outside. Its code for zstd is not Java's.
     file = tmp_path / "events.jsonl"
     lines = [
         {"user": f"u{k}", "items": ["alien", "dune"], "kind": "impression", "time": time.time()} for k in range(50)
     ]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run(SAROS, "send", str(file), environ={"SAROS_KAFKA__BOOTSTRAP": f"127.0.0.1:{stack.ports['KAFKA_PORT']}"})
+    kafka = {
+        "SAROS_KAFKA__BOOTSTRAP": f"127.0.0.1:{stack.ports['KAFKA_PORT']}",
+        "SAROS_KAFKA__OPTIONS": '{"compression.codec": "zstd"}',
+    }
+    run(SAROS, "send", str(file), environ=kafka)
 
     load = Load([operator])
     with load.flowing():
