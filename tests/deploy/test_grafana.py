@@ -106,6 +106,8 @@ def test_every_query_finds_something(
         watching(tmp_path, {"saros-trainer": trainer_port, "saros-api": api_port}, model_name) as prometheus,
         Client(f"http://127.0.0.1:{api_port}", key=key) as client,
     ):
+        # What is counted before a process is looked at first is no increase, and comes once only.
+        await_until(lambda: len(prometheus.ask("up == 1")) == len(processes), START_S, model.logs)
         await_until(lambda: prometheus.ask("saros_api_ready == 1") != {}, START_S, model.logs)
         model.await_learned()
         model.cross(crossing)
