@@ -7,9 +7,13 @@ for this, but it is sent when the thread that started the child ends, and macOS 
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import IO
+
+# The command line, wherever its script was put. (-P: what lies in the directory we are in is not imported.)
+SAROS = (sys.executable, "-P", "-m", "saros")
 
 # The shell becomes the program, but first leaves a child that waits for the end of standard input.
 _GUARDED = 'exec 3<&0; (read -r _ <&3; kill -9 $$) & exec "$@" 3<&- </dev/null'

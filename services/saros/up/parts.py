@@ -3,14 +3,12 @@
 import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from saros import children
 
-SAROS = str(Path(sys.executable).parent / "saros")
 LOG_MAX_BYTES = 8 * 2**20  # of a log; one that was full is kept beside it
 _TAIL_BYTES = 16_384
 
@@ -24,7 +22,7 @@ class Part:
         self.log.write_bytes(b"")
         # To its end, wherever that is: so the file can be cut while the child writes.
         with self.log.open("ab") as output:
-            self._process = children.start([SAROS, *command], output, environ)
+            self._process = children.start([*children.SAROS, *command], output, environ)
 
     @property
     def pid(self) -> int:

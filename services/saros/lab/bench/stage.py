@@ -19,10 +19,11 @@ from typing import Any, NamedTuple, Self
 from saros.adapters.kafka import Cluster, Writer
 from saros.adapters.names import topics_of
 from saros.adapters.redis import Address
+from saros.children import SAROS
 from saros.errors import SarosError
 from saros.lab.bench import shapes, train
 from saros.lab.bench.train import DIM, ITEMS, PARTITIONS, Case, values_of
-from saros.lab.bench.trainers import SAROS, Trainers, await_until
+from saros.lab.bench.trainers import Trainers, await_until
 from saros.lab.sending import Pace
 from saros.wire.partitions import partitions_of
 
@@ -52,7 +53,7 @@ def staged(cluster: Cluster, store: Address, case: Case) -> Iterator[Stage]:
             started.append(trainers.start(backlog.model))
             # A cache of 0 is one of 4,096 users, the least it can be.
             settings = {"SAROS_API__HOST": "127.0.0.1", "SAROS_API__PORT": "0", "SAROS_API__CACHE_USERS": "0"}
-            started.append(trainers.launch([SAROS, "api"], SAROS_MODEL__NAME=backlog.model, **settings))
+            started.append(trainers.launch([*SAROS, "api"], SAROS_MODEL__NAME=backlog.model, **settings))
             port = port_of(started[-1])
             await_until(lambda: asked(port, "GET", "/readyz")[0] == 200)
             yield Stage(trainers, backlog.model, case.users, port, started[-1])

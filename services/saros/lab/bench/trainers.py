@@ -16,9 +16,9 @@ from typing import NamedTuple, Self
 from saros.adapters.kafka import Admin, Cluster, Reader
 from saros.adapters.names import topics_of
 from saros.adapters.redis import Address, Store
+from saros.children import SAROS
 from saros.errors import SarosError
 
-SAROS = str(Path(sys.executable).parent / "saros")
 _TOLD = re.compile(r"what was taken is learned (.*)")
 _WAIT_S = 120.0
 _LOOK_S = 0.02
@@ -55,7 +55,7 @@ class Trainers:
 
     def start(self, model: str, *arguments: str, **more: str) -> subprocess.Popen[str]:
         """Start a trainer; it does not outlive us."""
-        return self.launch([SAROS, "trainer", *arguments], SAROS_MODEL__NAME=model, **more)
+        return self.launch([*SAROS, "trainer", *arguments], SAROS_MODEL__NAME=model, **more)
 
     def launch(self, command: Sequence[str], **more: str) -> subprocess.Popen[str]:
         """Start a process with the settings of trainers; it does not outlive us. `args` is the file it writes to."""
