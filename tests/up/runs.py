@@ -115,9 +115,11 @@ def is_alive(pid: int, started: str) -> bool:
 
 
 @contextmanager
-def running(data_dir: Path, *options: str, ready: bool = True, environ: Mapping[str, str] = {}) -> Iterator[Run]:
-    """Run it on a free port; it is ready when this yields, and gone at the end."""
-    (port,) = free_ports(1)
+def running(
+    data_dir: Path, *options: str, port: int = 0, ready: bool = True, environ: Mapping[str, str] = {}
+) -> Iterator[Run]:
+    """Run it, on a free port if none is given; it is ready when this yields, and gone at the end."""
+    port = port or free_ports(1)[0]
     data_dir.mkdir(parents=True, exist_ok=True)
     errors = data_dir / "errors.txt"
     command = [SAROS, "up", "--port", str(port), "--data-dir", str(data_dir), *options]

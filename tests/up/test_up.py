@@ -6,7 +6,6 @@ import pty
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -21,12 +20,11 @@ from typer.core import TyperOption
 
 from saros.lab import traffic_commands
 from saros.up import commands
-from saros.up.looks import free_port, is_free
 from tests.api.browser import chromium, visit
 from tests.broker import Broker
 from tests.store import StoreServer
 from tests.test_cli import read_terminal
-from tests.trainer.runs import SAROS, await_until
+from tests.trainer.runs import SAROS
 from tests.up.runs import CLEAN, END_S, START_S, Run, is_alive, running
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="what runs is looked up in /proc")
@@ -134,9 +132,8 @@ def test_a_model_outlives_an_end_in_order_and_one_by_force_and_a_child_that_dies
         kept = answers(run)
         assert run.ask("/v1/stats")["items"] == 100
         assert run.end(signal.SIGKILL) == -signal.SIGKILL
-        # A process counts as dead while the last of its threads still lets go of what it had.
-        await_until(lambda: is_free("127.0.0.1", run.port), END_S, lambda: f"somebody has port {run.port}")
-    with running(tmp_path, "--no-traffic") as run:
+    # A process counts as dead while the last of its threads still lets go of what it had, of the port too.
+    with running(tmp_path, "--no-traffic", port=run.port) as run:
         assert answers(run) == kept
         run.until(lambda: "partition was begun" in run.log("trainer"), START_S)
         children = run.children()
@@ -179,23 +176,6 @@ def test_people_are_as_many_as_the_simulator_takes() -> None:
     )  # fmt: skip
     assert len(ours) == 5
     assert ours == theirs
-
-
-def test_a_port_that_is_taken_is_said_or_another_is_found(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        command = [SAROS, "up", "--data-dir", str(tmp_path), "--port", str(port)]
-        done = subprocess.run(command, env=CLEAN, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        f"saros: port {port} of 127.0.0.1 is taken — give another with --port, or none: then one is found\n"
-    )
-
-
-def test_where_the_port_is_taken_the_next_free_one_is_found() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert port < free_port("127.0.0.1", port, given=False) < port + 100
 
 
 def test_the_page_is_there_before_kernels_are_and_they_may_be_done_early(tmp_path: Path) -> None:

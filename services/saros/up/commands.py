@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from saros.console import complain
+from saros.errors import InputError
 from saros.settings import Settings, load
 
 if TYPE_CHECKING:
@@ -72,7 +73,11 @@ def plan_of(settings: Settings, data_dir: Path, port: int | None, traffic: tuple
     """Return what settings and options tell."""
     from saros.up.plan import Plan
 
-    api = settings.api
+    api, redis = settings.api, settings.redis
+    for name in ("username", "password", "ca_file", "cert_file", "key_file"):
+        if getattr(redis, name) and not redis.url:
+            variable = f"SAROS_REDIS__{name.upper()}"
+            raise InputError(f"{variable} is set, and SAROS_REDIS__URL is not", f"set that too, or unset {variable}")
     return Plan(
         data_dir=data_dir,
         environ=dict(os.environ),

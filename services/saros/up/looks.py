@@ -22,9 +22,13 @@ _PORTS = 100  # that are tried
 _Pulse = dict[str, Any]
 
 
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def is_free(host: str, port: int) -> bool:
     """True if an API could listen there."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+    with socket.socket(_family(host)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -35,18 +39,18 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_port(host: str, port: int, *, given: bool) -> int:
-    """Return the port, or the next one that is free; one that was asked for has to be."""
+    """Return the port, or the next one that is free; one that was asked for has to be. 0 asks for any."""
     for number in range(port, min(port + 1 if given else port + _PORTS, 65_536)):
         if is_free(host, number):
-            return number
+            return number or any_port(host)
     if given:
         raise InputError(f"port {port} of {host} is taken", "give another with --port, or none: then one is found")
     raise InputError(f"no port of {host} from {port} on is free", "give one with --port")
 
 
-def any_port() -> int:
+def any_port(host: str = "127.0.0.1") -> int:
     """Return a port of this machine that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
+    with socket.create_server((host, 0), family=_family(host)) as probe:
         port: int = probe.getsockname()[1]
     return port
 

@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import FrameType
 
 import saros
@@ -26,13 +26,14 @@ from saros.adapters.redis import EmbeddedStore
 from saros.children import last_words
 from saros.errors import InputError, SarosError
 from saros.kernels import is_whole
-from saros.up.looks import Place, Pulses, any_port, free_port, genesis_of, last_object
+from saros.up.looks import Place, Pulses, any_port, free_port, genesis_of, is_free, last_object
 from saros.up.parts import Part
 from saros.up.plan import Plan, kept, settings_for
 from saros.up.screen import SHOW_CURSOR, Row, Screen, Status
 
 _TICK_S, _BOUND_S = 0.1, 5.0
 _START_S, _KERNELS_S, _READY_S = 60.0, 900.0, 180.0
+_DYING_S = 3.0  # what an API that was killed may take to let go of its port
 # All of it within ten seconds, the stream's one and the store's two included. What is killed has lost nothing.
 _END_S = {"traffic": 2.0, "kernels": 0.1, "rebase": 0.5, "api": 2.5, "trainer": 3.0, "broker": 0.2}
 _WORKS = ("kernels", "rebase")  # have a work to do, and end when it is done
@@ -69,7 +70,10 @@ class Up:
     def run(self) -> None:
         """Start everything and stay until a signal comes; raise where something ends before."""
         with ExitStack() as stack:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+            if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+                numbers.remove(signal.SIGHUP)  # as `nohup` wants it
+            for number in numbers:
                 stack.callback(signal.signal, number, signal.signal(number, self._ask))
             self._own_directory(stack)
             stack.callback(self._end)
@@ -91,18 +95,32 @@ class Up:
 
     def _own_directory(self, stack: ExitStack) -> None:
         """Make the directory ours for as long as we run."""
-        self._plan.logs.mkdir(0o700, parents=True, exist_ok=True)
-        lock = stack.enter_context((self._plan.data_dir / "up.lock").open("wb"))
+        directory = self._plan.data_dir
         try:
+            self._plan.logs.mkdir(0o700, parents=True, exist_ok=True)
+            lock = stack.enter_context((directory / "up.lock").open("wb"))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
-                f"another `saros up` runs with {self._plan.data_dir}", "stop it, or give another --data-dir"
-            ) from None
+            hint = "stop it, or give another --data-dir"
+            raise InputError(f"another `saros up` runs with {directory}", hint) from None
+        except OSError as error:
+            hint = "give another --data-dir"
+            raise InputError(f"{directory} cannot be written: {error.strerror}", hint) from None
+
+    def _take_port(self) -> int:
+        """Return the API's port, and note it until we end in order: a run that was killed leaves an API that dies."""
+        plan, note = self._plan, self._plan.data_dir / "up.port"
+        if note.exists():
+            left = int(note.read_text())
+            with suppress(SarosError):
+                self._until(lambda: is_free(plan.host, left), "the last run's port", _DYING_S)
+        port = free_port(plan.host, plan.port, given=plan.port_given)
+        note.write_text(str(port))
+        return port
 
     def _start(self) -> None:
         plan, cold = self._plan, not is_whole()
-        self._place = Place.new(plan.host, free_port(plan.host, plan.port, given=plan.port_given), plan.asks_for_keys)
+        self._place = Place.new(plan.host, self._take_port(), plan.asks_for_keys)
         if not plan.port_given and self._place.port != plan.port:
             self._screen.note(f"port {plan.port} is taken, so it is {self._place.port}")
         if cold:
@@ -257,3 +275,4 @@ class Up:
                 part.end(wait_s)
         if self._store is not None:
             self._store.close()
+        (self._plan.data_dir / "up.port").unlink(missing_ok=True)
