@@ -6,7 +6,9 @@ PrometheusRule, ScaledObject): of those the tests below look at what they must a
 """
 
 import re
+import shutil
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -158,6 +160,32 @@ def test_production_grows_with_the_load_and_no_further_than_it_helps() -> None:
         assert "replicas" not in find("production", kind, name)["spec"], "or each apply would undo what was scaled"
 
 
+def test_production_has_an_image_that_nodes_can_pull() -> None:
+    images = {pod_of("production", kind)["containers"][0]["image"] for kind in WORKLOADS}
+    assert len(images) == 1
+    assert re.fullmatch(r"[\w.]+/saros:\d+\.\d+\.\d+", images.pop()), "a bare name would be one of docker.io"
+
+
+def test_tls_is_a_line_away(tmp_path: Path) -> None:
+    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
+    production = tmp_path / "kubernetes" / "overlays" / "production"
+    text = (production / "kustomization.yaml").read_text()
+    assert text.count("# - ../../components/tls") == 1
+    (production / "kustomization.yaml").write_text(text.replace("# - ../../components/tls", "- ../../components/tls"))
+    manifests = list(yaml.safe_load_all(output_of(program("kustomize"), "build", production)))
+    (settled,) = [one["data"] for one in manifests if one["kind"] == "ConfigMap"]
+    workloads = [one for one in manifests if one["kind"] in WORKLOADS]
+    assert len(workloads) == len(WORKLOADS)
+    for one in workloads:
+        kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
+        pod = one["spec"]["template"]["spec"]
+        (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "tls"]
+        assert volume["secret"] == {"secretName": "saros-tls", "defaultMode": 0o440}
+        (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "tls"]
+        assert settled["SAROS_REDIS__CA_FILE"] == f"{mount['mountPath']}/ca.crt"
+    assert settings.load(settled).redis.ca_file
+
+
 def test_production_is_watched_by_the_rules_of_deploy_prometheus() -> None:
     for name, port in (("saros-trainer", "metrics"), ("saros-api", "http")):
         monitor, service = find("production", "ServiceMonitor", name), find("production", "Service", name)
@@ -168,6 +196,9 @@ def test_production_is_watched_by_the_rules_of_deploy_prometheus() -> None:
         job, model = endpoint["relabelings"]
         assert job == {"targetLabel": "job", "replacement": name}
         assert model["targetLabel"] == "model"
+        assert "release" in monitor["metadata"]["labels"], "or the chart kube-prometheus-stack passes it over"
     for name in ("recording", "alerts"):
         rules = yaml.safe_load((DEPLOY / "prometheus" / "rules" / f"{name}.yml").read_text())
-        assert find("production", "PrometheusRule", f"saros-{name}")["spec"] == rules, "stale: `make rules`"
+        found = find("production", "PrometheusRule", f"saros-{name}")
+        assert found["spec"] == rules, "stale: `make rules`"
+        assert "release" in found["metadata"]["labels"]
