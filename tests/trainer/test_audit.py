@@ -91,6 +91,17 @@ def test_events_that_retention_took_are_not_counted_again(
     assert model.audit().differences == 2, "the log is compared with all the same"
 
 
+def test_a_table_with_more_items_than_are_let_in(model: Model) -> None:
+    """Two trainers gave away the last places at the same time, or the limit was lowered."""
+    model.send(300)
+    model.drain()
+    assert model.audit().items > 20
+    model.settings["SAROS_MODEL__ITEMS_MAX"] = "20"
+    model.send(400)
+    model.drain()
+    model.check()
+
+
 def test_a_full_item_table(model: Model) -> None:
     """40 items are named, 25 have room; which, depends on all partitions."""
     model.settings["SAROS_MODEL__ITEMS_MAX"] = "25"

@@ -29,6 +29,8 @@ from saros.wire.v1.events_pb2 import GateChange
 
 _CHUNK = 1000
 _POLL_S = 0.02
+_QUIET_POLLS = 1500  # without a message, where some are known to be there
+_ROOM = 1 << 30  # items: enough
 _LEVELS = slice(44, 52)  # of a user's state: how its items have scored, which depends on the rows
 
 
@@ -83,7 +85,7 @@ class Recount:
     def _room(self, replayed: Replayed) -> Items:
         """Return an item table that has room for what was let in."""
         if replayed.items is None:
-            return Items(self._genesis.rows, self._plan.items_max)
+            return Items(self._genesis.rows, _ROOM)
         items = Items(self._genesis.rows, max(1, len(replayed.items)))
         items.intern(np.fromiter(sorted(replayed.items), np.uint64, len(replayed.items)))
         return items
