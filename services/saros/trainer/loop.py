@@ -43,6 +43,7 @@ from saros.telemetry import (
     REJECTED,
     log,
 )
+from saros.trainer.naming import named_by
 from saros.trainer.observe import Tables, expect_scenarios, observe_batch, observe_scenarios
 from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
@@ -51,6 +52,7 @@ from saros.trainer.share import Share
 from saros.trainer.stop import Stop
 from saros.trainer.turn import Turn, stats_of
 from saros.trainer.users import Threads, UserStore
+from saros.wire.columns import ITEMS_FULL
 
 FLIGHTS_MAX = 2
 _COMMIT_EVERY_S = 1.0
@@ -300,6 +302,9 @@ class Trainer:
             if not share.has_all(ledgers, leaving):
                 turn.put_back(run, share.ask_ledgers(leaving))
                 return False
+            fresh, refused = named_by(taken, messages, self._replica, self.shares.values())
+            if len(refused):
+                self._intake.refuse(taken, refused, ITEMS_FULL)
             learnt = share.learn(events, ledgers)
         if learnt is None:
             self._stale.add(share.partition)
@@ -308,7 +313,7 @@ class Trainer:
         rare = taken.rare_of(messages)
         share.change_gate([event.gate_change for event in rare if event.HasField("gate_change")])
         names, stats = self._new_names(batch), stats_of(taken, messages, rows, batch, self._rules.scenarios)
-        record = share.record(batch, touched, before, place, names, stats)
+        record = share.record(batch, touched, before, place, names, stats, fresh)
         record.upserts.extend(event.item_upsert for event in rare if event.HasField("item_upsert"))
         reach("learned")
         size = self._redo.send(share.partition, record)
