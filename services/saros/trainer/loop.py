@@ -31,7 +31,7 @@ from saros.adapters.redis import Store
 from saros.adapters.redo import Message, RedoLog
 from saros.core.fold import fold_rows
 from saros.core.learner import Batch, Learner
-from saros.errors import BrokerError
+from saros.errors import BrokerError, SarosError
 from saros.redo.replica import Replica
 from saros.telemetry import (
     FOREIGN,
@@ -149,7 +149,13 @@ class Trainer:
 
     def follow(self, timeout_s: float) -> int:
         """Step 1: read what the log has; return how many messages."""
-        messages = self._redo.poll(timeout_s)
+        try:
+            messages = self._redo.poll(timeout_s)
+        except LostPlaceError as error:
+            # No broker trouble, which passes: what the table lacks is nowhere but in the store (rule 6).
+            raise SarosError(
+                f"{error}: it was cut before it was followed; a trainer that starts anew goes on from the store"
+            ) from error
         for message in messages:
             self._judge(message)
         return len(messages)
