@@ -18,7 +18,7 @@ from saros.core.codec_users import pack_users
 from saros.core.items import Items
 from saros.core.learner import Batch, Learner
 from saros.core.users import CLOCK, NEW
-from saros.errors import RefusedError
+from saros.errors import BrokerError, RefusedError
 from saros.redo.fence import Fence
 from saros.redo.genesis import Genesis
 from saros.trainer.plan import Plan, new_learner
@@ -95,8 +95,12 @@ class Recount:
         decoder, at = Decoder(self._genesis.key(), self._genesis.partitions), self._genesis.first[partition]
         gate, ends = GateChange(), [end for end in ends if end > at]
         self._reader.assign(self._topic, [(partition, at)] if ends else [])
+        quiet = 0
         while ends:
             taken = decode(self._reader.poll(_CHUNK, _POLL_S), decoder)
+            quiet = 0 if taken.polled.values else quiet + 1
+            if quiet > _QUIET_POLLS:
+                raise BrokerError(f"{self._topic}/{partition} does not give what is at {at}, before {ends[0]}")
             offsets = taken.polled.offsets(np.arange(len(taken.polled.values)))
             while ends and len(offsets):
                 mine = np.flatnonzero((offsets >= at) & (offsets < ends[0]))

@@ -22,7 +22,7 @@ from saros.core.gate import SESSION
 from saros.core.items import Items
 from saros.errors import InputError, RefusedError
 from saros.redo.fence import FENCE_BYTES, Fence
-from saros.redo.genesis import Genesis, check_settings, differences, read_genesis, shards_of
+from saros.redo.genesis import REBASED, Genesis, check_settings, differences, read_genesis, shards_of
 from saros.redo.replica import Replica
 from saros.telemetry import log
 from saros.trainer.loop import Trainer
@@ -118,7 +118,10 @@ def open_store(plan: Plan, genesis: Genesis) -> Store:
         log("store was checked", logging.WARNING, warning=warning)
     own = genesis.packed()
     for shard in range(genesis.shards):
-        wrong = differences(read_genesis(store.write_meta(shard, own)), genesis)  # rule 40
+        there = store.write_meta(shard, own)
+        if not there:
+            raise RefusedError(f"shard {shard} of the store was marked by a `saros rebase` that did not end", REBASED)
+        wrong = differences(read_genesis(there), genesis)  # rule 40
         if wrong:
             raise RefusedError(
                 f"shard {shard} of the store is of another model or log: {', '.join(wrong)} differ",
