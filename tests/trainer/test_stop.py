@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from saros.adapters.redo import RedoLog
+from saros.errors import BrokerError
 from saros.settings import load
 from saros.trainer.commands import plan_of
 from saros.trainer.start import Service
@@ -175,6 +177,31 @@ def test_who_mends_a_store_that_fell_back_stops_in_time(
     thread.join()
     monkeypatch.undo()
     model.drain()
+    model.check()
+
+
+@pytest.mark.parametrize("when", ["signalled", "drained"])
+def test_a_broker_that_fails_at_the_end_is_no_error(
+    model: Model, quiet_stop: Stop, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Whoever was to stop stops halfway; whoever was to learn all goes on until it has."""
+    model.send(300)
+    service = Service(plan_of(load(model.settings)), quiet_stop)
+    trainer, failed = service.trainer, list[object]()
+    real = trainer.commit
+
+    def commit(**arguments: bool) -> None:
+        if not failed and "drain" in [frame.name for frame in traceback.extract_stack()]:
+            failed.append(None)
+            raise BrokerError("away")
+        real(**arguments)
+
+    monkeypatch.setattr(trainer, "commit", commit)
+    with stopped_when(lambda: when == "signalled" and trainer.tally.events > 0):
+        service.run(until_drained=when == "drained")
+    assert failed
+    if when == "signalled":
+        model.drain()
     model.check()
 
 

@@ -390,12 +390,17 @@ class Trainer:
         self._stale |= set(self.shares)
         self._is_behind = True
 
-    def drain(self) -> None:
-        """Let all that is in flight come back, and flush everything."""
-        while self._flying():
-            self._stop.check_late()
-            self._redo.check_sent()
-            self.follow(_IDLE_S)
-            self.flush()
-        self.flush(wait=True)
-        self.commit()
+    def drain(self) -> bool:
+        """Let all that is in flight come back, and flush everything; False where the broker failed us, as in `step`."""
+        try:
+            while self._flying():
+                self._stop.check_late()
+                self._redo.check_sent()
+                self.follow(_IDLE_S)
+                self.flush()
+            self.flush(wait=True)
+            self.commit()
+        except BrokerError as error:
+            self._start_over(error)
+            return False
+        return True

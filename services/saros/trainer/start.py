@@ -211,7 +211,9 @@ class Service:
             if not taken and time.monotonic() > idle_at:
                 gc.collect()
                 idle_at = time.monotonic() + _GC_IDLE_S
-        self.trainer.drain()
+        else:
+            if not self.trainer.drain():
+                raise StoppedError("while the broker was away")
         log("what was taken is learned", **self.trainer.tally._asdict(), begun_s=begun_s, ended_s=time.time())
 
     def _is_drained(self, ends: list[int]) -> bool:
@@ -223,9 +225,8 @@ class Service:
         def reached(fences: Sequence[Fence]) -> bool:
             return all(fence.next >= end for fence, end in zip(fences, ends, strict=True))
 
-        if not reached(self._replica.fences):
+        if not reached(self._replica.fences) or not self.trainer.drain():
             return False
-        self.trainer.drain()
         stored = self._store, self._replica.genesis
         return all(map(reached, [user_fences(*stored), *item_fences(*stored)]))
 
