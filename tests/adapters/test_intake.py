@@ -147,7 +147,7 @@ def test_where_dead_letters_cannot_be_written_nothing_advances(
     reader = Reader(cluster, group)
     reader.assign(names[0], [(HOME, 0)])
     away = DeadLetters(Writer(Cluster("127.0.0.1:9", {"log_level": 0, "message.timeout.ms": 800})), names[1], 2)
-    source = Intake(reader, Decoder(KEY, 2), away, names[0])
+    source, client = Intake(reader, Decoder(KEY, 2), away, names[0]), away._writer._client
 
     def take_all() -> None:
         for _ in range(100):
@@ -155,6 +155,7 @@ def test_where_dead_letters_cannot_be_written_nothing_advances(
 
     with pytest.raises(BrokerError, match="not taken"):
         take_all()
+    assert away._writer._client is not client, "it may have failed for good, and letters are written again"
     again = intake(cluster, names, group)
     for _ in range(100):
         taken = again.take(10, 0.2)

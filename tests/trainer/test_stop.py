@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from saros.adapters.kafka import Cluster, Writer
 from saros.adapters.redo import RedoLog
 from saros.errors import BrokerError
 from saros.settings import load
@@ -202,6 +203,27 @@ def test_a_broker_that_fails_at_the_end_is_no_error(
     assert failed
     if when == "signalled":
         model.drain()
+    model.check()
+
+
+def test_where_dead_letters_wait_for_the_broker_a_signal_is_heard(
+    model: Model, quiet_stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.send(300)
+    service = Service(plan_of(load(model.settings)), quiet_stop)
+    dead, waits = service.trainer._intake._dead, list[object]()
+    dead._writer = Writer(Cluster("127.0.0.1:9", {"log_level": 0}))
+
+    def check() -> None:
+        waits.append(None)
+        quiet_stop.check_late()
+
+    monkeypatch.setattr(dead, "_check", check)
+    monkeypatch.setattr("saros.trainer.stop._GRACE_S", 0.2)
+    with stopped_when(lambda: bool(waits)) as sent:
+        service.run()
+        assert time.monotonic() - sent[0] < IN_TIME_S
+    model.drain()
     model.check()
 
 

@@ -38,7 +38,7 @@ class RedoLog:
 
     def __init__(self, cluster: Cluster, topic: Topic, gather_ms: int = 0) -> None:
         """`gather_ms`: records may be read so much later, for more of them to come at once."""
-        self._cluster, self._topic, self._id = cluster, topic.name, topic.id
+        self._topic, self._id = topic.name, topic.id
         self._reader = Reader(cluster, f"{topic.name}-reader", gather_ms=gather_ms)
         # Goes from partition to partition: whoever waits for one of them at the broker keeps the next one waiting.
         self._again = Reader(cluster, f"{topic.name}-reader", wait_ms=_WAIT_MS)
@@ -46,9 +46,6 @@ class RedoLog:
         self._writer = Writer(cluster, linger_ms=0, largest=REDO_MESSAGE_MAX)
         self._largest = 0  # bytes of a record that was sent
         self.topic = Same(cluster, topic.name, topic.id, _KEEP)
-
-    def _new_writer(self) -> Writer:
-        return Writer(self._cluster, linger_ms=0, largest=REDO_MESSAGE_MAX)
 
     def genesis(self) -> Genesis | None:
         """Return the first genesis for this topic in partition 0, or None where there is none."""
@@ -152,8 +149,7 @@ class RedoLog:
 
     def start_over(self) -> None:
         """Give up all that was sent and not read back; it may still arrive, and then the log decides."""
-        self._writer.discard()
-        self._writer = self._new_writer()
+        self._writer.start_over()
 
     def check_sent(self) -> None:
         """Raise BrokerError if something that was sent cannot be delivered."""

@@ -163,7 +163,7 @@ class Service:
         shards = ShardWriter(self._store, replica, vectors, self._threads.writing)
         self._redo.topic.check()  # what was read is of the topic whose genesis it was read for (rules 39, 40)
         self._redo.follow(replica.fences)
-        dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions)
+        dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions, stop.check_late)
         self._reader = Reader(plan.cluster, group_of(plan), instance=plan.instance, statistics_s=5)
         intake = Intake(self._reader, Decoder(genesis.key(), plan.partitions, plan.rules.scenarios), dead, names.events)
 
