@@ -110,7 +110,7 @@ class ModelSettings(_Concern):
     dim: Annotated[int, Field(ge=2, le=512, description="Coordinates of one row, of an item or a user")] = 64
     seed: Annotated[int, Field(ge=0, le=2**63 - 1, description="Seed that new item rows are drawn from")] = 0
     items_max: Annotated[
-        int, Field(ge=1, le=50_000_000, description="Most items; blocks with a new item are refused beyond")
+        int, Field(ge=1, le=50_000_000, description="Most items; blocks and upserts with a new one are refused beyond")
     ] = 1_000_000
     users_max: Annotated[int, Field(ge=1, le=50_000_000, description="Most users held in memory")] = 1_000_000
     scenarios: Annotated[

@@ -23,7 +23,7 @@ from saros.wire.decode import Decoder
 from saros.wire.encode import event_of, message_of
 from saros.wire.partitions import partitions_of
 from saros.wire.rare import gate_change
-from saros.wire.v1.events_pb2 import Event
+from saros.wire.v1.events_pb2 import Event, ItemUpsert
 from tests.broker import Broker
 
 KEY = derive_key(3)
@@ -147,7 +147,7 @@ def test_where_dead_letters_cannot_be_written_nothing_advances(
     reader = Reader(cluster, group)
     reader.assign(names[0], [(HOME, 0)])
     away = DeadLetters(Writer(Cluster("127.0.0.1:9", {"log_level": 0, "message.timeout.ms": 800})), names[1], 2)
-    source = Intake(reader, Decoder(KEY, 2), away, names[0])
+    source, client = Intake(reader, Decoder(KEY, 2), away, names[0]), away._writer._client
 
     def take_all() -> None:
         for _ in range(100):
@@ -155,6 +155,7 @@ def test_where_dead_letters_cannot_be_written_nothing_advances(
 
     with pytest.raises(BrokerError, match="not taken"):
         take_all()
+    assert away._writer._client is not client, "it may have failed for good, and letters are written again"
     again = intake(cluster, names, group)
     for _ in range(100):
         taken = again.take(10, 0.2)
@@ -164,15 +165,21 @@ def test_where_dead_letters_cannot_be_written_nothing_advances(
 
 
 GATE_CHANGE = Event(gate_change=gate_change(GateRules(), 1))
+TOY = next(name for name in map(str, range(99)) if partitions_of([name], 2)[0] == HOME)
+UPSERT = Event(item_upsert=ItemUpsert(item_id=TOY, properties={"title": "x" * 80}))
+RARE = (GATE_CHANGE, UPSERT)
 
 
 @given(
-    st.lists(st.lists(st.sampled_from([good(0), GATE_CHANGE]), min_size=1, max_size=4), min_size=1, max_size=30),
+    st.lists(
+        st.lists(st.sampled_from([good(0), GATE_CHANGE, UPSERT]), min_size=1, max_size=4), min_size=1, max_size=30
+    ),
     st.integers(1, 8),
+    st.integers(1, 500),
     st.data(),
 )
-def test_micro_batches_are_cut_at_so_many_events_and_at_changes_of_the_gate(
-    sent: list[list[Event]], events_max: int, data: st.DataObject
+def test_micro_batches_are_cut_at_so_many_events_or_bytes_of_rare_ones_and_at_changes_of_the_gate(
+    sent: list[list[Event]], events_max: int, rare_bytes: int, data: st.DataObject
 ) -> None:
     values = [message_of(events) for events in sent]
     polled = Polled(values, np.full(len(sent), HOME, np.int32), np.ones(len(sent), np.int64), [None] * len(sent))
@@ -180,11 +187,13 @@ def test_micro_batches_are_cut_at_so_many_events_and_at_changes_of_the_gate(
     taken, expected, run = decode(polled, Decoder(KEY, 2)), list[list[int]](), list[int]()
     for message in mine:
         run.append(message)
-        if sum(len(sent[k]) for k in run) >= events_max or GATE_CHANGE in sent[message]:
+        events = [event for k in run for event in sent[k]]
+        heavy = sum(event.ByteSize() for event in events if event in RARE) >= rare_bytes
+        if len(events) >= events_max or heavy or GATE_CHANGE in sent[message]:
             expected.append(run)
             run = []
-    runs = [each.tolist() for each in taken.runs(np.array(mine, np.int64), events_max)]
+    runs = [each.tolist() for each in taken.runs(np.array(mine, np.int64), events_max, rare_bytes)]
     assert runs == [each for each in (*expected, run) if each]
     for messages in runs:
-        changes = sum(sent[k].count(GATE_CHANGE) for k in messages)
-        assert taken.rare_of(np.array(messages, np.int64)) == [GATE_CHANGE] * changes
+        rare = [event for k in messages for event in sent[k] if event in RARE]
+        assert taken.rare_of(np.array(messages, np.int64)) == rare

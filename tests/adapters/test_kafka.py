@@ -81,6 +81,19 @@ def test_offsets_may_have_gaps(cluster: Cluster, made: str, group: str, real_bro
     reader.close()
 
 
+def test_who_looks_commits_nothing(cluster: Cluster, made: str, group: str, real_broker: Broker) -> None:
+    """Else whoever watches the group's lag would take for read what was only looked at."""
+    writer, reader = Writer(cluster), Reader(cluster, group)
+    writer.send(made, 0, b"a")
+    writer.flush()
+    assert reader.last_end(made, 0) == 1
+    reader.close()
+    watching = Consumer({"bootstrap.servers": real_broker.address, "group.id": group})
+    (committed,) = watching.committed([TopicPartition(made, 0)], timeout=20)
+    watching.close()
+    assert committed.offset < 0, "there is none"
+
+
 def test_a_place_that_is_not_there_is_an_error(cluster: Cluster, made: str, group: str) -> None:
     writer = Writer(cluster)
     writer.send(made, 0, b"one")

@@ -103,6 +103,13 @@ def test_what_records_say_in_turn() -> None:
         absorb(read, slots, np.zeros(1, np.uint8), data, starts, row, np.array([9]))
 
 
+def test_more_slots_than_were_expected_are_found_by_their_stamps() -> None:
+    keys, stamps = np.arange(1, 10_001, dtype=np.uint64), Stamps(2)
+    for size in (1, 3, 10_000):
+        stamps.extend(keys, size)
+    assert stamps.find(keys, stamps_of(keys)).tolist() == list(range(10_000))
+
+
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=60, unique=True), st.data())
 def test_slots_are_found_by_their_stamps(chosen: list[int], data: st.DataObject) -> None:
     # Some that share a stamp with another: both halves are exchanged.

@@ -96,6 +96,11 @@ class SlotTableMachine(RuleBasedStateMachine):
     def reserve(self, count: int) -> None:
         assert self.table.reserve(count) == self.twin.reserve(count)
 
+    @rule(limit=st.integers(1, 60))
+    def widen(self, limit: int) -> None:
+        self.table.widen(limit)
+        self.twin.limit = max(self.twin.limit, limit)
+
     @rule(data=st.data())
     def insert_from_a_kernel(self, data: st.DataObject) -> None:
         # As many as fit; the twin's `intern` then neither grows nor evicts.

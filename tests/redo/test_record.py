@@ -213,6 +213,58 @@ def test_behind_a_rebase_the_fences_of_the_beginning_are_stored() -> None:
             genesis.found(later._replace(log_id=5).pack(), [start], "it")
 
 
+class Trainer:
+    """One of two, with a partition of its own: it learns, and folds what the other has learned."""
+
+    def __init__(self, partition: int, limit: int) -> None:
+        self.replica, self._partition = Replica(GENESIS, Items(live_rows(DIM), limit)), partition
+        self.learner = Learner(self.replica.items, live_step(), gate_rules=GateRules(blocks_max=9), keep_added=False)
+        self._offset, self._nonce, self._end = 0, 0, GENESIS.first[partition]
+
+    def record(self, shown: int, clicked: int) -> tuple[int, int, pb.Record]:
+        """Learn a block of two items; return where its record stands in the log, and the record."""
+        touched = self.learner.intern(np.array([11], np.uint64))
+        before = lows(self.learner.users.arrays, touched)
+        times = [1000 * self._offset + 1, 1000 * self._offset + 2]
+        events = Events.of([touched[0]] * 2, [IMPRESSION, CLICK], [shown, clicked, clicked], times, start=[0, 2, 3])
+        batch = self.learner.learn(events)
+        place = Place(LOG_ID, 10 * self._partition + self._offset + 1, self._nonce, self._end, self._end + 2)
+        self._offset, self._nonce, self._end = self._offset + 1, place.nonce, place.end
+        record = pack_record(place, self.learner, batch, touched, before, {}, pb.Stats())
+        self.own = batch.blocks.signed()
+        return self._partition, self._offset - 1, record
+
+    def read(self, partition: int, offset: int, record: pb.Record) -> None:
+        """Fold a record, unless the table has it already."""
+        assert self.replica.judge(partition, offset, record)
+        if partition == self._partition:
+            self.replica.confirm(record, self.own)
+        else:
+            self.replica.fold(partition, offset, record)
+
+
+def test_the_last_places_may_be_given_away_twice() -> None:
+    """Both records count, so whoever folds them has more items than are let in; from then on none is."""
+    trainers, follower = [Trainer(partition, 3) for partition in range(2)], Replica(GENESIS, Items(live_rows(DIM), 3))
+
+    def read(messages: list[tuple[int, int, pb.Record]]) -> None:
+        for message in messages:
+            assert follower.judge(*message)
+            follower.fold(*message)
+            for trainer in trainers:
+                trainer.read(*message)
+        assert table_of(trainers[0].replica.items) == table_of(trainers[1].replica.items) == table_of(follower.items)
+
+    read([trainers[0].record(1, 2), trainers[1].record(4, 5)])
+    assert follower.items.table.size == 4
+    full, known = trainers[0].record(1, 7), trainers[1].record(1, 2)
+    assert learned([full[2]], DIM).sign.tolist() == [0], "there is no room for a new item"
+    assert learned([known[2]], DIM).sign.tolist() == [1], "what others let in may be learned"
+    read([full, known])
+    assert follower.items.table.size == 4
+    assert follower.items.arrays.totals.tolist() == [3, 3]
+
+
 def tiny_record() -> pb.Record:
     """What a user does that is shown two items and clicks one."""
     items = Items(live_rows(2), 8)

@@ -2,15 +2,16 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from saros.adapters.kafka import Admin
+from saros.adapters.kafka import Admin, Place, Reader
 from saros.adapters.redis import Store
 from saros.cli import run
 from saros.core.jit import U64
+from saros.errors import BrokerError
 from tests.trainer.runs import Model, await_until, running
 
 
@@ -89,6 +90,32 @@ def test_events_that_retention_took_are_not_counted_again(
     items = next(iter(redis.scan_iter(f"{{{model.name}:*}}:item")))
     redis.hdel(items, redis.hkeys(items)[0])
     assert model.audit().differences == 2, "the log is compared with all the same"
+
+
+def test_events_that_never_come_are_not_waited_for_for_good(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    model.send(100)
+    model.drain()
+    real = Reader.assign
+
+    def assign(reader: Reader, topic: str, places: Sequence[Place]) -> None:
+        if topic != model.topics.events:
+            real(reader, topic, places)
+
+    monkeypatch.setattr(Reader, "assign", assign)
+    monkeypatch.setattr("saros.trainer.recount._QUIET_POLLS", 3)
+    with pytest.raises(BrokerError, match="does not give what is at 0"):
+        model.audit()
+
+
+def test_a_table_with_more_items_than_are_let_in(model: Model) -> None:
+    """Two trainers gave away the last places at the same time, or the limit was lowered."""
+    model.send(300)
+    model.drain()
+    assert model.audit().items > 20
+    model.settings["SAROS_MODEL__ITEMS_MAX"] = "20"
+    model.send(400)
+    model.drain()
+    model.check()
 
 
 def test_a_full_item_table(model: Model) -> None:

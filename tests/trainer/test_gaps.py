@@ -7,6 +7,11 @@ import pytest
 from confluent_kafka import Producer
 
 from saros.adapters.kafka import Admin, Reader
+from saros.errors import BrokerError, SarosError
+from saros.settings import load
+from saros.trainer.commands import plan_of
+from saros.trainer.start import Service
+from saros.trainer.stop import Stop
 from tests.servers import free_ports
 from tests.trainer.runs import PARTITIONS, Model, await_until, metric, running
 
@@ -96,6 +101,27 @@ def test_events_are_gone_while_a_trainer_stands_still(model: Model, stop_at_gap:
     if stop_at_gap == "false":
         assert counted == lost, "each is counted once"
     check(model, lost)
+
+
+def test_a_log_that_was_cut_before_it_was_followed_ends_the_trainer(model: Model, quiet_stop: Stop) -> None:
+    """What it lacks is in the store, from where the next one begins (rule 6)."""
+    model.send(100)
+    model.drain()
+    service = Service(plan_of(load(model.settings)), quiet_stop)
+    model.send(300)
+    model.drain()
+    ends = [service._redo.end(partition) for partition in range(PARTITIONS)]
+    # Its last message stays: it tells how old the store is.
+    Admin(model.cluster).trim(model.topics.redo, 1, ends[1] - 1)
+    service._redo.follow(service._replica.fences)  # what was fetched ahead is dropped
+    with pytest.raises(SarosError, match="a trainer that starts anew goes on from the store") as caught:
+        service.run()
+    assert not isinstance(caught.value, BrokerError)
+    service.give_up()
+    signal.alarm(0)
+    model.send(100)
+    model.drain()
+    model.await_learned()
 
 
 def test_all_that_was_left_is_gone(model: Model) -> None:

@@ -22,7 +22,7 @@ from saros.settings import load
 from saros.trainer.commands import plan_of
 from saros.trainer.plan import Plan
 from saros.trainer.rebase import rebased
-from saros.trainer.start import Service
+from saros.trainer.start import Service, open_store
 from saros.trainer.stop import Stop
 from saros.wire.encode import event_of, message_of
 from saros.wire.partitions import partitions_of
@@ -132,6 +132,17 @@ def test_a_shard_that_was_lost_is_said_and_one_lost_later_is_refused(
     redis.set(held.keys.meta(6), other)
     with pytest.raises(RefusedError, match="shard 6 of the store is of another model"):
         rebased(plan)
+
+
+def test_a_trainer_that_meets_a_mark_names_what_ends_it(plan: Plan, held: MarkedStore, server: EmbeddedStore) -> None:
+    """Of a shard that had lost its genesis, where a rebase was ended halfway."""
+    redis: Any = connect(server.address)
+    redis.delete(held.keys.meta(5), held.keys.vector(5))
+    seen = held.standing(5)
+    assert held.swap(5, seen, seen.marked("a topic"))
+    with pytest.raises(RefusedError, match="shard 5 of the store was marked by") as caught:
+        open_store(plan, genesis_of(held))
+    assert "saros rebase" in caught.value.hint
 
 
 def test_what_a_rebase_did_survives_a_crash_of_the_store(

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from saros.adapters.kafka import Cluster, Writer
 from saros.adapters.redo import RedoLog
+from saros.errors import BrokerError
 from saros.settings import load
 from saros.trainer.commands import plan_of
 from saros.trainer.start import Service
@@ -174,6 +177,52 @@ def test_who_mends_a_store_that_fell_back_stops_in_time(
         assert time.monotonic() - sent[0] < IN_TIME_S
     thread.join()
     monkeypatch.undo()
+    model.drain()
+    model.check()
+
+
+@pytest.mark.parametrize("when", ["signalled", "drained"])
+def test_a_broker_that_fails_at_the_end_is_no_error(
+    model: Model, quiet_stop: Stop, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Whoever was to stop stops halfway; whoever was to learn all goes on until it has."""
+    model.send(300)
+    service = Service(plan_of(load(model.settings)), quiet_stop)
+    trainer, failed = service.trainer, list[object]()
+    real = trainer.commit
+
+    def commit(**arguments: bool) -> None:
+        if not failed and "drain" in [frame.name for frame in traceback.extract_stack()]:
+            failed.append(None)
+            raise BrokerError("away")
+        real(**arguments)
+
+    monkeypatch.setattr(trainer, "commit", commit)
+    with stopped_when(lambda: when == "signalled" and trainer.tally.events > 0):
+        service.run(until_drained=when == "drained")
+    assert failed
+    if when == "signalled":
+        model.drain()
+    model.check()
+
+
+def test_where_dead_letters_wait_for_the_broker_a_signal_is_heard(
+    model: Model, quiet_stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.send(300)
+    service = Service(plan_of(load(model.settings)), quiet_stop)
+    dead, waits = service.trainer._intake._dead, list[object]()
+    dead._writer = Writer(Cluster("127.0.0.1:9", {"log_level": 0}))
+
+    def check() -> None:
+        waits.append(None)
+        quiet_stop.check_late()
+
+    monkeypatch.setattr(dead, "_check", check)
+    monkeypatch.setattr("saros.trainer.stop._GRACE_S", 0.2)
+    with stopped_when(lambda: bool(waits)) as sent:
+        service.run()
+        assert time.monotonic() - sent[0] < IN_TIME_S
     model.drain()
     model.check()
 

@@ -52,6 +52,45 @@ def test_an_owner_that_catches_up_meets_one_that_has_gone_on(
     model.check()
 
 
+def test_a_part_of_the_log_may_be_read_in_the_middle_of_another(
+    real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store falls back while it is mended: what is missing now is read first, then mending goes on."""
+    model = Model(model_name, real_broker.address, store_server.url, tmp_path)
+    model.send(900)
+    model.drain()
+    redo, genesis, store, fences = opened(model)
+    monkeypatch.setattr("saros.adapters.redo._MESSAGES", 2)  # at once, so that there is more to be read
+    assert len(fences) > 5
+    others = list(redo.accepted(1, genesis.start(1), redo.end(1)))
+    outer = redo.accepted(0, genesis.start(0), redo.end(0))
+    begun = [next(outer)]
+    assert list(redo.accepted(1, genesis.start(1), redo.end(1))) == others
+    assert [fence for fence, _ in [*begun, *outer]] == fences
+    next(redo.accepted(1, genesis.start(1), redo.end(1)))
+    assert list(redo.accepted(1, genesis.start(1), redo.end(1))) == others, "nor does one that was left halfway matter"
+    with connect(store_server.url) as redis, ThreadPoolExecutor(1) as pool:
+        lost = [*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0)]
+        redis.delete(*lost)
+        users = UserStore(
+            store, redo, genesis, 0, LoopRules(behind_bytes=2), Threads(pool, pool), lambda _: None, 1000
+        )  # fmt: skip
+        real, written = store.flush, list[int]()
+
+        def fall_back(*arguments: Any) -> bytes | None:
+            written.append(1)
+            if len(written) == 3:
+                redis.delete(*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0))
+            return real(*arguments)
+
+        monkeypatch.setattr(store, "flush", fall_back)
+        users.catch_up(fences[-1])
+        assert len(written) > 5
+    redo.close()
+    store.close()
+    model.check()
+
+
 def test_what_the_store_lost_is_written_again_in_few_writes(
     real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

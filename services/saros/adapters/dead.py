@@ -4,10 +4,11 @@ A letter is acknowledged before the input goes on (`DeadLetters.write` returns o
 where the writer dies in between: at least once, told apart by their place in the input.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from saros.adapters.kafka import Received, Writer
+from saros.errors import BrokerError
 
 _REASON, _TOPIC, _PARTITION, _OFFSET, _TIME, _PLACE = (
     "saros.reason", "saros.topic", "saros.partition", "saros.offset", "saros.time_ms", "saros.place",
@@ -58,19 +59,26 @@ def letter_of(message: Received) -> Letter:
 class DeadLetters:
     """Writes letters to the dead letters' topic."""
 
-    def __init__(self, writer: Writer, topic: str, partitions: int) -> None:
-        self._writer, self._topic, self._partitions = writer, topic, partitions
+    def __init__(
+        self, writer: Writer, topic: str, partitions: int, check: Callable[[], None] = lambda: None
+    ) -> None:  # fmt: skip
+        """`check` may end a wait for the broker."""
+        self._writer, self._topic, self._partitions, self._check = writer, topic, partitions, check
 
     def write(self, letters: Iterable[Letter], timeout_s: float = 30.0) -> None:
         """Write letters and return when all are acknowledged."""
-        for letter in letters:
-            # In the partition of its number, so that letters of one input partition stay in order.
-            self._writer.send(
-                self._topic,
-                letter.partition % self._partitions,
-                letter.value,
-                key=letter.key,
-                headers=letter.headers(),
-                timeout_s=timeout_s,
-            )
-        self._writer.flush(timeout_s)
+        try:
+            for letter in letters:
+                # In the partition of its number, so that letters of one input partition stay in order.
+                self._writer.send(
+                    self._topic,
+                    letter.partition % self._partitions,
+                    letter.value,
+                    key=letter.key,
+                    headers=letter.headers(),
+                    timeout_s=timeout_s,
+                )
+            self._writer.flush(timeout_s, self._check)
+        except BrokerError:
+            self._writer.start_over()  # all of them are to be written again
+            raise

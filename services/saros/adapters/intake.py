@@ -19,7 +19,7 @@ from saros.core.ids import joined
 from saros.core.jit import I64, U8, U64
 from saros.core.learner import Learner
 from saros.telemetry import DEAD_LETTERS, Seldom
-from saros.wire.columns import GATE, GOOD, REASONS, UPSERT, Decoded
+from saros.wire.columns import BUFFER_MAX, GATE, GOOD, REASONS, UPSERT, Decoded
 from saros.wire.decode import Decoder
 from saros.wire.names import Names
 from saros.wire.rare import read_rare
@@ -107,24 +107,32 @@ class Taken(NamedTuple):
             items=items,
         )
 
-    def runs(self, messages: I64, events_max: int) -> Iterator[I64]:
-        """Cut messages of a partition into micro-batches: of so many events; a change of the gate ends one."""
-        sizes = np.bincount(self.decoded.message, minlength=len(self.polled.values))[messages]
-        events, rare = np.cumsum(sizes), self._rare_rows()
-        changed = self.decoded.message[rare[self.decoded.kind[rare] == GATE]]
+    def runs(self, messages: I64, events_max: int, rare_bytes: int = BUFFER_MAX) -> Iterator[I64]:
+        """Cut messages of a partition into micro-batches: of so many events, or of so many bytes of rare ones, which go
+        into the record as they are; a change of the gate ends one."""
+        decoded, rare, count = self.decoded, self._rare_rows(), len(self.polled.values)
+        events = np.cumsum(np.bincount(decoded.message, minlength=count)[messages])
+        lengths = decoded.end[rare] - decoded.first[rare]
+        sizes = np.cumsum(np.bincount(decoded.message[rare], lengths, count)[messages])
+        changed = decoded.message[rare[decoded.kind[rare] == GATE]]
         changes = np.flatnonzero(np.isin(messages, changed)) + 1  # a run may not go beyond the next of these
-        first, before = 0, 0
+        first, before, size = 0, 0, 0.0
         while first < len(messages):
             full = int(np.searchsorted(events, before + events_max)) + 1
+            heavy = int(np.searchsorted(sizes, size + rare_bytes)) + 1
             change = np.searchsorted(changes, first, side="right")
-            end = min(full, len(messages), *changes[change : change + 1].tolist())
+            end = min(full, heavy, len(messages), *changes[change : change + 1].tolist())
             yield messages[first:end]
-            first, before = end, int(events[end - 1])
+            first, before, size = end, int(events[end - 1]), float(sizes[end - 1])
 
     def rare_of(self, messages: I64) -> list[Event]:
         """Return the item upserts and gate changes of these messages, in order."""
+        return [self.rare[row] for row in self.rare_rows(messages).tolist()]
+
+    def rare_rows(self, messages: I64) -> I64:
+        """Return the rows of the item upserts and gate changes of these messages, in order."""
         rows = self._rare_rows()
-        return [self.rare[row] for row in rows[np.isin(self.decoded.message[rows], messages)].tolist()]
+        return rows[np.isin(self.decoded.message[rows], messages)]
 
     def _rare_rows(self) -> I64:
         return np.fromiter(self.rare, np.int64, len(self.rare))
@@ -155,12 +163,24 @@ class Intake:
         something."""
         taken = decode(self._reader.poll(count, timeout_s, linger_s), self._decoder)
         if taken.dead:
-            self._dead.write(self._letter(taken, row) for row in np.flatnonzero(taken.decoded.reason != GOOD).tolist())
-            for reason, letters in taken.dead.items():
-                DEAD_LETTERS.labels(reason).inc(letters)
-            self._seldom.log("dead letters were written", logging.WARNING, **taken.dead)
+            self._bury(taken, np.flatnonzero(taken.decoded.reason != GOOD), taken.dead)
         self.names.note(taken.buffer, taken.decoded)
         return taken
+
+    def refuse(self, taken: Taken, rows: I64, reason: int) -> None:
+        """Let rare events that were good be dead letters; acknowledged when this returns, as all are."""
+        taken.decoded.reason[rows] = reason
+        for row in rows.tolist():
+            del taken.rare[row]
+        dead = Counter({REASONS[reason]: len(rows)})
+        taken.dead.update(dead)
+        self._bury(taken, rows, dead)
+
+    def _bury(self, taken: Taken, rows: I64, dead: Counter[str]) -> None:
+        self._dead.write(self._letter(taken, row) for row in rows.tolist())
+        for reason, letters in dead.items():
+            DEAD_LETTERS.labels(reason).inc(letters)
+        self._seldom.log("dead letters were written", logging.WARNING, **dead)
 
     def _letter(self, taken: Taken, row: int) -> Letter:
         """Return the dead letter of a bad row: its event's bytes, or the whole message's where that is broken."""

@@ -18,6 +18,7 @@ from saros.redo.genesis import WRONG_LOG, Genesis, genesis_of
 from saros.redo.record import judged, read_redo, redo_of
 from saros.wire.v1 import redo_pb2 as pb
 
+_MESSAGES = 100
 _POLL_S = 0.02  # a poll waits so long for as many messages as it may take
 _QUIET_POLLS = 1500  # without a message, where some are known to be there
 _WAIT_MS = 10
@@ -37,16 +38,14 @@ class RedoLog:
 
     def __init__(self, cluster: Cluster, topic: Topic, gather_ms: int = 0) -> None:
         """`gather_ms`: records may be read so much later, for more of them to come at once."""
-        self._cluster, self._topic, self._id = cluster, topic.name, topic.id
+        self._topic, self._id = topic.name, topic.id
         self._reader = Reader(cluster, f"{topic.name}-reader", gather_ms=gather_ms)
         # Goes from partition to partition: whoever waits for one of them at the broker keeps the next one waiting.
         self._again = Reader(cluster, f"{topic.name}-reader", wait_ms=_WAIT_MS)
-        self._writer = self._new_writer()
+        self._span_read: object = None  # the last one that was assigned, while it is read
+        self._writer = Writer(cluster, linger_ms=0, largest=REDO_MESSAGE_MAX)
         self._largest = 0  # bytes of a record that was sent
         self.topic = Same(cluster, topic.name, topic.id, _KEEP)
-
-    def _new_writer(self) -> Writer:
-        return Writer(self._cluster, linger_ms=0, largest=REDO_MESSAGE_MAX)
 
     def genesis(self) -> Genesis | None:
         """Return the first genesis for this topic in partition 0, or None where there is none."""
@@ -118,14 +117,15 @@ class RedoLog:
     def _span(
         self, partition: int, first: int, end: int, whole: bool = False
     ) -> Iterator[tuple[int, int, pb.Redo | None]]:
-        """Read the messages of [first, end); with `whole` from the first that is there."""
+        """Read the messages of [first, end); with `whole` from the first that is there. Another span may be read in the
+        middle of it: mending a partition, a trainer may find that the store fell back meanwhile."""
         low, _ = self._again.watermarks(self._topic, partition)
-        at, quiet = max(first, low) if whole else first, 0
-        if at >= end:
-            return
-        self._again.assign(self._topic, [(partition, at)])
+        at, quiet, own = max(first, low) if whole else first, 0, object()
         while at < end:
-            polled = self._again.poll(100, _POLL_S)
+            if self._span_read is not own:
+                self._again.assign(self._topic, [(partition, at)])
+                self._span_read, quiet = own, 0
+            polled = self._again.poll(_MESSAGES, _POLL_S)
             quiet = 0 if polled.values else quiet + 1
             if quiet > _QUIET_POLLS:
                 raise BrokerError(f"{self._topic}/{partition} does not give what is at {at}, before its end {end}")
@@ -134,7 +134,9 @@ class RedoLog:
                 if at > end:
                     break
                 yield partition, at - 1, read_redo(value)
-        self._again.assign(self._topic, [])
+        if self._span_read is own:
+            self._again.assign(self._topic, [])
+            self._span_read = None
 
     def send(self, partition: int, record: pb.Record) -> int:
         """Send a record and return its bytes; BrokerError where it, or one before it, cannot be delivered."""
@@ -147,8 +149,7 @@ class RedoLog:
 
     def start_over(self) -> None:
         """Give up all that was sent and not read back; it may still arrive, and then the log decides."""
-        self._writer.discard()
-        self._writer = self._new_writer()
+        self._writer.start_over()
 
     def check_sent(self) -> None:
         """Raise BrokerError if something that was sent cannot be delivered."""

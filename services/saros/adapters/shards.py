@@ -5,7 +5,6 @@ from collections.abc import Callable
 from saros.adapters.redis import Store
 from saros.adapters.redo import RedoLog
 from saros.core.codec_items import unpack_items
-from saros.errors import LimitError
 from saros.redo.fence import Fence
 from saros.redo.replica import Replica
 
@@ -22,11 +21,6 @@ def boot(
         shard = store.read_shard(number)
         stored.append(shard.vector)
         vectors.append(genesis.found(shard.vector, genesis.starts(), f"shard {number} of the store"))
-        if replica.items.table.size + len(shard.keys) > replica.items.limit:
-            raise LimitError(
-                f"the store has more than {replica.items.limit} items; "
-                "raise SAROS_MODEL__ITEMS_MAX to what its trainer has"
-            )
         if len(shard.keys):
             unpack_items(replica.items, shard.keys, shard.values)
         replica.name(shard.names)

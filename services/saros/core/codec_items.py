@@ -59,8 +59,6 @@ def unpack_items(items: Items, keys: U64, values: U8) -> I32:
     if values.shape != (len(keys), item_width(items.rules.dim)):
         raise ValueError(f"{len(keys)} items need values of {item_width(items.rules.dim)} bytes each")
     slots = items.intern(keys)
-    if (slots < 0).any():
-        raise ValueError(f"there is room for {items.limit} items only")
     whole = np.ascontiguousarray(values).view(np.int32)
     arrays, at = items.arrays, items.rules.dim
     arrays.rows[slots] = whole[:, :at] + _start_rows(keys, items.rules)

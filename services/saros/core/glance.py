@@ -250,7 +250,10 @@ class Stamps:
         self._size = 0
 
     def extend(self, keys: U64, size: int) -> None:
-        """Take in the slots up to `size`, whose keys are keys[slot]."""
+        """Take in the slots up to `size`, whose keys are keys[slot]; more than the limit are seldom."""
+        if size > len(self._following):
+            more = np.zeros(2 * size - len(self._following), np.int32)
+            self._following = np.concatenate([self._following, more])
         _chain(self._first, self._following, keys, self._size, size)
         self._size = max(self._size, size)
 

@@ -1,6 +1,9 @@
 """The item table: rows, counters and daily buckets of every item, as columns indexed by slot.
 
 All of it is integers, and only `saros.core.fold` changes it. An item's slot is never given to another item.
+
+The limit is for whoever lets new items in (`saros.core.settle`). What others let in is folded whatever it is, and the
+table grows beyond the limit for it: two trainers may give away the last places at once, and both records count.
 """
 
 from typing import NamedTuple
@@ -13,6 +16,7 @@ from saros.core.table import SlotTable, TableArrays, insert
 
 CLICKED, SHOWN, UPDATES = 0, 1, 2  # columns of `counters`; the first two index `totals` too
 DAYS = 8
+_BEYOND = 64  # one part in so many: a table that grows beyond its limit does so by this much at least
 
 
 class ItemArrays(NamedTuple):
@@ -54,7 +58,11 @@ class Items:
             copy_columns(self.arrays[:5], old[:5])
 
     def intern(self, keys: U64) -> I32:
-        """Return a slot for each key, new ones at their start row; -1 where the limit is reached."""
+        """Return a slot for each key, new ones at their start row, also beyond the limit."""
+        if self.table.size + len(keys) > self.limit:
+            new = len(np.unique(keys[self.table.find(keys) < 0]))
+            if self.table.size + new > self.table.capacity:
+                self.table.widen(self.table.size + new + self.limit // _BEYOND)
         self.reserve(len(keys))
         slots, fresh = self.table.intern(keys)
         _start(self.arrays, self.table.keys, fresh, self.rules)

@@ -159,7 +159,8 @@ class Learner:
                 self.gate_rules,
                 self.items.rules,
                 self._keep_added,
-                self.items.limit,
+                # Others may have let in more: a block without new items has room all the same.
+                max(self.items.limit, self.items.table.size),
             )
             done = settle(desk, done)
             if done == self._closed.used[0]:

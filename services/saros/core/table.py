@@ -248,6 +248,12 @@ class SlotTable:
             self._arrays = cells.enlarge(self._arrays, capacity)
         return wanted - self.size
 
+    def widen(self, limit: int) -> None:
+        """Let in as many keys as this, if that is more."""
+        if limit > _LIMIT_MAX:
+            raise ValueError(f"limit must lie in [1, {_LIMIT_MAX}], not {limit}")
+        self._limit = max(self._limit, limit)
+
     def remove(self, slots: I32) -> None:
         """Free slots, pinned or not; the one named last is the first to be given again."""
         _check("slots", slots, np.int32)

@@ -18,7 +18,7 @@ from saros.core.fold import SignedBlocks, fold_buckets, fold_rows
 from saros.core.ids import hash_texts
 from saros.core.items import Items
 from saros.core.jit import I32, I64, U64
-from saros.errors import LimitError, RefusedError
+from saros.errors import RefusedError
 from saros.redo.fence import Fence
 from saros.redo.genesis import WRONG_LOG, Genesis
 from saros.redo.record import Learned, judged, learned
@@ -192,8 +192,4 @@ class Replica:
         slots = np.full(len(items), -1, np.int32)
         signed = np.flatnonzero(sign)
         slots[signed] = self.items.intern(items[signed])
-        if (slots[signed] < 0).any():
-            raise LimitError(
-                f"the log has more than {self.items.limit} items; raise SAROS_MODEL__ITEMS_MAX to what its trainer has"
-            )
         return slots

@@ -31,7 +31,7 @@ from saros.adapters.redis import Store
 from saros.adapters.redo import Message, RedoLog
 from saros.core.fold import fold_rows
 from saros.core.learner import Batch, Learner
-from saros.errors import BrokerError
+from saros.errors import BrokerError, SarosError
 from saros.redo.replica import Replica
 from saros.telemetry import (
     FOREIGN,
@@ -43,6 +43,7 @@ from saros.telemetry import (
     REJECTED,
     log,
 )
+from saros.trainer.naming import named_by
 from saros.trainer.observe import Tables, expect_scenarios, observe_batch, observe_scenarios
 from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
@@ -51,6 +52,7 @@ from saros.trainer.share import Share
 from saros.trainer.stop import Stop
 from saros.trainer.turn import Turn, stats_of
 from saros.trainer.users import Threads, UserStore
+from saros.wire.columns import ITEMS_FULL
 
 FLIGHTS_MAX = 2
 _COMMIT_EVERY_S = 1.0
@@ -147,7 +149,13 @@ class Trainer:
 
     def follow(self, timeout_s: float) -> int:
         """Step 1: read what the log has; return how many messages."""
-        messages = self._redo.poll(timeout_s)
+        try:
+            messages = self._redo.poll(timeout_s)
+        except LostPlaceError as error:
+            # No broker trouble, which passes: what the table lacks is nowhere but in the store (rule 6).
+            raise SarosError(
+                f"{error}: it was cut before it was followed; a trainer that starts anew goes on from the store"
+            ) from error
         for message in messages:
             self._judge(message)
         return len(messages)
@@ -300,6 +308,9 @@ class Trainer:
             if not share.has_all(ledgers, leaving):
                 turn.put_back(run, share.ask_ledgers(leaving))
                 return False
+            fresh, refused = named_by(taken, messages, self._replica, self.shares.values())
+            if len(refused):
+                self._intake.refuse(taken, refused, ITEMS_FULL)
             learnt = share.learn(events, ledgers)
         if learnt is None:
             self._stale.add(share.partition)
@@ -308,7 +319,7 @@ class Trainer:
         rare = taken.rare_of(messages)
         share.change_gate([event.gate_change for event in rare if event.HasField("gate_change")])
         names, stats = self._new_names(batch), stats_of(taken, messages, rows, batch, self._rules.scenarios)
-        record = share.record(batch, touched, before, place, names, stats)
+        record = share.record(batch, touched, before, place, names, stats, fresh)
         record.upserts.extend(event.item_upsert for event in rare if event.HasField("item_upsert"))
         reach("learned")
         size = self._redo.send(share.partition, record)
@@ -379,12 +390,17 @@ class Trainer:
         self._stale |= set(self.shares)
         self._is_behind = True
 
-    def drain(self) -> None:
-        """Let all that is in flight come back, and flush everything."""
-        while self._flying():
-            self._stop.check_late()
-            self._redo.check_sent()
-            self.follow(_IDLE_S)
-            self.flush()
-        self.flush(wait=True)
-        self.commit()
+    def drain(self) -> bool:
+        """Let all that is in flight come back, and flush everything; False where the broker failed us, as in `step`."""
+        try:
+            while self._flying():
+                self._stop.check_late()
+                self._redo.check_sent()
+                self.follow(_IDLE_S)
+                self.flush()
+            self.flush(wait=True)
+            self.commit()
+        except BrokerError as error:
+            self._start_over(error)
+            return False
+        return True

@@ -18,7 +18,7 @@ from saros.core.codec_users import pack_users
 from saros.core.items import Items
 from saros.core.learner import Batch, Learner
 from saros.core.users import CLOCK, NEW
-from saros.errors import RefusedError
+from saros.errors import BrokerError, RefusedError
 from saros.redo.fence import Fence
 from saros.redo.genesis import Genesis
 from saros.trainer.plan import Plan, new_learner
@@ -29,6 +29,8 @@ from saros.wire.v1.events_pb2 import GateChange
 
 _CHUNK = 1000
 _POLL_S = 0.02
+_QUIET_POLLS = 1500  # without a message, where some are known to be there
+_ROOM = 1 << 30  # items: enough
 _LEVELS = slice(44, 52)  # of a user's state: how its items have scored, which depends on the rows
 
 
@@ -83,7 +85,7 @@ class Recount:
     def _room(self, replayed: Replayed) -> Items:
         """Return an item table that has room for what was let in."""
         if replayed.items is None:
-            return Items(self._genesis.rows, self._plan.items_max)
+            return Items(self._genesis.rows, _ROOM)
         items = Items(self._genesis.rows, max(1, len(replayed.items)))
         items.intern(np.fromiter(sorted(replayed.items), np.uint64, len(replayed.items)))
         return items
@@ -93,8 +95,12 @@ class Recount:
         decoder, at = Decoder(self._genesis.key(), self._genesis.partitions), self._genesis.first[partition]
         gate, ends = GateChange(), [end for end in ends if end > at]
         self._reader.assign(self._topic, [(partition, at)] if ends else [])
+        quiet = 0
         while ends:
             taken = decode(self._reader.poll(_CHUNK, _POLL_S), decoder)
+            quiet = 0 if taken.polled.values else quiet + 1
+            if quiet > _QUIET_POLLS:
+                raise BrokerError(f"{self._topic}/{partition} does not give what is at {at}, before {ends[0]}")
             offsets = taken.polled.offsets(np.arange(len(taken.polled.values)))
             while ends and len(offsets):
                 mine = np.flatnonzero((offsets >= at) & (offsets < ends[0]))

@@ -40,6 +40,7 @@ class Flight(NamedTuple):
     record: pb.Record
     blocks: SignedBlocks  # as the table has them
     users: I32  # pinned until it is flushed
+    named: frozenset[int]  # keys of items that its upserts name, and nobody did before
 
 
 class Share:
@@ -48,6 +49,7 @@ class Share:
     def __init__(self, partition: int, learner: Learner, users: UserStore, fence: Fence, rules: LoopRules) -> None:
         """`fence` is that of the last record that counts; the store has been brought up to it."""
         self.partition, self.learner, self.users, self._rules = partition, learner, users, rules
+        self.record_bytes = rules.record_bytes
         self.next, self._parent = fence.next, fence.nonce
         self.taken = fence.next  # behind the last message that was read
         # The log's time of the last message that was learned; before there is one, it is at least as old as this.
@@ -158,15 +160,17 @@ class Share:
                 self.learner.change_gate(gate_rules(change))
 
     def record(
-        self, batch: Batch, touched: I32, before: I32, place: Place, names: dict[int, bytes], stats: pb.Stats
-    ) -> pb.Record:
-        """Return the record of a micro-batch, and count it as in flight."""
+        self, batch: Batch, touched: I32, before: I32, place: Place, names: dict[int, bytes], stats: pb.Stats,
+        named: frozenset[int],
+    ) -> pb.Record:  # fmt: skip
+        """Return the record of a micro-batch, and count it as in flight; its upserts, which are to follow, name items
+        that nobody named."""
         record = pack_record(place, self.learner, batch, touched, before, names, stats)
         if self.gate.revision:
             record.partition.gate.CopyFrom(self.gate)
         # Copies: the next batch overwrites what these are views of.
         signed = SignedBlocks._make(column.copy() for column in batch.blocks.signed())
-        self.flights.append(Flight(record, signed, touched))
+        self.flights.append(Flight(record, signed, touched, named))
         self.next, self._parent = place.end, place.nonce
         return record
 

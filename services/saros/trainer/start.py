@@ -22,7 +22,7 @@ from saros.core.gate import SESSION
 from saros.core.items import Items
 from saros.errors import InputError, RefusedError
 from saros.redo.fence import FENCE_BYTES, Fence
-from saros.redo.genesis import Genesis, check_settings, differences, read_genesis, shards_of
+from saros.redo.genesis import REBASED, Genesis, check_settings, differences, read_genesis, shards_of
 from saros.redo.replica import Replica
 from saros.telemetry import log
 from saros.trainer.loop import Trainer
@@ -118,7 +118,10 @@ def open_store(plan: Plan, genesis: Genesis) -> Store:
         log("store was checked", logging.WARNING, warning=warning)
     own = genesis.packed()
     for shard in range(genesis.shards):
-        wrong = differences(read_genesis(store.write_meta(shard, own)), genesis)  # rule 40
+        there = store.write_meta(shard, own)
+        if not there:
+            raise RefusedError(f"shard {shard} of the store was marked by a `saros rebase` that did not end", REBASED)
+        wrong = differences(read_genesis(there), genesis)  # rule 40
         if wrong:
             raise RefusedError(
                 f"shard {shard} of the store is of another model or log: {', '.join(wrong)} differ",
@@ -160,7 +163,7 @@ class Service:
         shards = ShardWriter(self._store, replica, vectors, self._threads.writing)
         self._redo.topic.check()  # what was read is of the topic whose genesis it was read for (rules 39, 40)
         self._redo.follow(replica.fences)
-        dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions)
+        dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions, stop.check_late)
         self._reader = Reader(plan.cluster, group_of(plan), instance=plan.instance, statistics_s=5)
         intake = Intake(self._reader, Decoder(genesis.key(), plan.partitions, plan.rules.scenarios), dead, names.events)
 
@@ -208,7 +211,9 @@ class Service:
             if not taken and time.monotonic() > idle_at:
                 gc.collect()
                 idle_at = time.monotonic() + _GC_IDLE_S
-        self.trainer.drain()
+        else:
+            if not self.trainer.drain():
+                raise StoppedError("while the broker was away")
         log("what was taken is learned", **self.trainer.tally._asdict(), begun_s=begun_s, ended_s=time.time())
 
     def _is_drained(self, ends: list[int]) -> bool:
@@ -220,9 +225,8 @@ class Service:
         def reached(fences: Sequence[Fence]) -> bool:
             return all(fence.next >= end for fence, end in zip(fences, ends, strict=True))
 
-        if not reached(self._replica.fences):
+        if not reached(self._replica.fences) or not self.trainer.drain():
             return False
-        self.trainer.drain()
         stored = self._store, self._replica.genesis
         return all(map(reached, [user_fences(*stored), *item_fences(*stored)]))
 

@@ -36,4 +36,4 @@ class Stop:
     def check_late(self) -> None:
         """Raise if a stop was asked for some seconds ago: in whatever may take long, between two steps of it."""
         if self.asked and time.monotonic() > self._late_s:
-            raise StoppedError("while the log was followed, or the store mended from it")
+            raise StoppedError("in the middle of something long")

@@ -41,7 +41,7 @@ class Turn:
         # Else events would be learned twice, or a record would cover what is in none.
         assert (np.diff(offsets) > 0).all(), "the messages of a partition come in order, each once"
         mine = mine[offsets >= share.next]  # what lies before `next` is in records already
-        self._left = deque(taken.runs(mine, share.batch_events()))
+        self._left = deque(taken.runs(mine, share.batch_events(), share.record_bytes))
         self._next: Run | None = None
         self.ask()
 

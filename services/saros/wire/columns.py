@@ -18,10 +18,12 @@ SCENARIOS_MAX = 32  # names that are told apart
 REASONS = (
     "", "bad_protobuf", "bad_utf8", "message_too_large", "too_many_events", "no_kind", "id_missing", "id_too_long",
     "no_items", "too_many_items", "bad_time", "bad_weight", "bad_sign", "misrouted", "bad_item", "bad_gate_change",
+    "items_full",
 )  # fmt: skip
 (
     GOOD, BAD_PROTOBUF, BAD_UTF8, MESSAGE_TOO_LARGE, TOO_MANY_EVENTS, NO_KIND, ID_MISSING, ID_TOO_LONG,
     NO_ITEMS, TOO_MANY_ITEMS, BAD_TIME, BAD_WEIGHT, BAD_SIGN, MISROUTED, BAD_ITEM, BAD_GATE_CHANGE,
+    ITEMS_FULL,
 ) = range(len(REASONS))  # fmt: skip
 SCRATCH = 23  # numbers that the decoder notes of the event in work
 

@@ -96,7 +96,9 @@ class Reader:
             config |= {"stats_cb": observe, "statistics.interval.ms": int(1000 * statistics_s)}
         self._client: Consumer = new_client(Consumer, config)
         # A broker answers one request of a connection after the other, and a fetch may wait there for half a second.
-        looks = cluster.config(group_id=group, isolation_level="read_committed", enable_partition_eof=True)
+        looks = cluster.config(
+            group_id=group, enable_auto_commit=False, isolation_level="read_committed", enable_partition_eof=True
+        )
         self._looks: Consumer = new_client(Consumer, looks)
         self._kept: list[Message] = []
         self._moved: set[int] = set()  # partitions that were gained, lost or begun elsewhere since this was cleared
@@ -260,15 +262,17 @@ class Reader:
         """Return the offset of the last message from a place to an end, -1 where there is none."""
         last, until = -1, time.monotonic() + timeout_s
         self._looks.assign([place])
-        while last < end - 1:
-            found: list[Any] = self._looks.consume(_LOOKED, _AGAIN_S)
-            last = max([last, *(each.offset() for each in found if each.error() is None)])
-            errors = [each.error().code() for each in found if each.error() is not None]
-            if KafkaError._PARTITION_EOF in errors:
-                break
-            if time.monotonic() > until:
-                raise BrokerError(f"{place.topic}/{place.partition} does not give what is before its end {end}")
-        self._looks.unassign()
+        try:
+            while last < end - 1:
+                found: list[Any] = self._looks.consume(_LOOKED, _AGAIN_S)
+                last = max([last, *(each.offset() for each in found if each.error() is None)])
+                errors = [each.error().code() for each in found if each.error() is not None]
+                if KafkaError._PARTITION_EOF in errors:
+                    break
+                if time.monotonic() > until:
+                    raise BrokerError(f"{place.topic}/{place.partition} does not give what is before its end {end}")
+        finally:
+            self._looks.unassign()
         return min(last, end - 1)
 
     def _look(self, place: TopicPartition, timeout_s: float, look: Callable[[], _T]) -> _T:

@@ -4,7 +4,7 @@ Partitions are given explicitly: librdkafka's own partitioner is another one tha
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -14,6 +14,7 @@ from saros.errors import BrokerError
 Headers = Sequence[tuple[str, bytes]]
 
 _ROOM_S = 0.05
+_FLUSH_S = 0.2
 
 
 class Writer:
@@ -24,6 +25,7 @@ class Writer:
         config = cluster.config(enable_idempotence=True, acks="all", linger_ms=linger_ms)
         if largest:
             config["message.max.bytes"] = largest
+        self._config = config
         self._client: Producer = new_client(Producer, config)
         self._failed: KafkaError | None = None
 
@@ -59,14 +61,21 @@ class Writer:
         if failed is not None:
             raise _error_of(failed)(f"a message was not taken: {text_of(failed)}")
 
-    def discard(self) -> None:
-        """Give up what was not sent yet; what is on its way may still arrive."""
+    def start_over(self) -> None:
+        """Give up what was not sent yet; what is on its way may still arrive. From now on the client is another one:
+        one that has failed for good sends nothing any more."""
         self._client.purge(in_queue=True, in_flight=True, blocking=False)
         self._client.flush(0)
+        self._client, self._failed = new_client(Producer, self._config), None
 
-    def flush(self, timeout_s: float = 30.0) -> None:
-        """Return when every message is acknowledged; raise if one cannot be."""
-        left = self._client.flush(timeout_s)
+    def flush(self, timeout_s: float = 30.0, between: Callable[[], None] = lambda: None) -> None:
+        """Return when every message is acknowledged; raise if one cannot be. `between` is called a few times a second,
+        and may end it; signals are heard as often."""
+        until = time.monotonic() + timeout_s
+        while left := self._client.flush(max(0.0, min(_FLUSH_S, until - time.monotonic()))):
+            if time.monotonic() > until:
+                break
+            between()
         self.check()
         if left:
             raise BrokerError(f"{left} messages were not acknowledged within {timeout_s:g} s")
