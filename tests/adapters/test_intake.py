@@ -179,6 +179,9 @@ def test_micro_batches_are_cut_at_so_many_events_and_at_changes_of_the_gate(
     mine = sorted(data.draw(st.sets(st.integers(0, len(sent) - 1))))
     taken, expected, run = decode(polled, Decoder(KEY, 2)), list[list[int]](), list[int]()
     for message in mine:
+        if GATE_CHANGE in sent[message]:
+            expected.append(run)
+            run = []
         run.append(message)
         if sum(len(sent[k]) for k in run) >= events_max or GATE_CHANGE in sent[message]:
             expected.append(run)

@@ -108,11 +108,15 @@ class Taken(NamedTuple):
         )
 
     def runs(self, messages: I64, events_max: int) -> Iterator[I64]:
-        """Cut messages of a partition into micro-batches: of so many events; a change of the gate ends one."""
+        """Cut messages of a partition into micro-batches: of so many events; a change of the gate is one of its own.
+
+        So the first record of a partition tells the rules that it was learned with, whatever came with it.
+        """
         sizes = np.bincount(self.decoded.message, minlength=len(self.polled.values))[messages]
         events, rare = np.cumsum(sizes), self._rare_rows()
         changed = self.decoded.message[rare[self.decoded.kind[rare] == GATE]]
-        changes = np.flatnonzero(np.isin(messages, changed)) + 1  # a run may not go beyond the next of these
+        places = np.flatnonzero(np.isin(messages, changed))
+        changes = np.union1d(places, places + 1)  # a run may not go beyond the next of these
         first, before = 0, 0
         while first < len(messages):
             full = int(np.searchsorted(events, before + events_max)) + 1

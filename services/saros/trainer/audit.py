@@ -136,7 +136,7 @@ class Auditor:
         spoken: dict[int, int] = {}  # of users, the last record that speaks of them
         ends, let_in, refused = set[int](), set[int](), False
         head_at = unpack_fence(stored.head).offset if stored.head else -1
-        head = stored.head if genesis.base else b""  # a rebase keeps the state that was there
+        head, gate = stored.head if genesis.base else b"", None  # a rebase keeps the state that was there
         for at, record in self._redo.accepted(partition, genesis.start(partition), end):
             self._records += 1
             found = learned([record], genesis.rows.dim)
@@ -146,6 +146,8 @@ class Auditor:
             # What is told of an item looks at no other, so each shard's are as of its vector.
             told = replica.told(record).items()
             replica.name({key: name for key, name in told if reached[key % genesis.shards] >= at.offset})
+            if not ends and record.partition.HasField("gate") and not record.partition.gate.revision:
+                gate = record.partition.gate
             if at.offset <= head_at:
                 head = at.pack() + record.partition.SerializeToString()
             ends.add(record.end)
@@ -158,7 +160,7 @@ class Auditor:
             self._differ(f"state of partition {partition}: replaying the log gives another one")
         expired = self._expired(partition, stored, users, spoken)
         self._compare_users(partition, stored, expired, users, ledgers)
-        return Replayed(expired, ends if refused else set(), let_in if refused else None)
+        return Replayed(expired, ends if refused else set(), let_in if refused else None, gate)
 
     def _expired(
         self, partition: int, stored: Stored, users: dict[int, StoredUser], spoken: dict[int, int]
