@@ -251,6 +251,10 @@ class Model:
         """Return how often trainers have begun partitions."""
         return self.logs(1000).count("partition was begun")
 
+    def owners(self) -> int:
+        """Return how many trainers have begun a partition."""
+        return sum("partition was begun" in path.read_text() for path in self.scratch.glob("trainer-*.log"))
+
     def logs(self, lines: int = 25) -> str:
         """Return the last words of all trainers."""
         return "\n".join(
