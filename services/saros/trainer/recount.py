@@ -57,9 +57,8 @@ class Recount:
         if not self._is_there(partition, max(stored.fence.next, int(reached.max()))):
             self.trimmed.append(partition)
             return
-        learner = new_learner(self._plan, self._room(replayed), whole=True)
-        if replayed.gate is not None:
-            learner.change_gate(gate_rules(replayed.gate))
+        plan = self._plan if replayed.gate is None else self._plan._replace(gate=gate_rules(replayed.gate))
+        learner = new_learner(plan, self._room(replayed), whole=True)
         ends = sorted({stored.fence.next, *reached.tolist(), *replayed.ends})
         if stored.fence.next == self._genesis.first[partition]:
             self._compare(partition, learner, stored, replayed)
