@@ -186,6 +186,9 @@ def test_micro_batches_are_cut_at_so_many_events_or_bytes_of_rare_ones_and_at_ch
     mine = sorted(data.draw(st.sets(st.integers(0, len(sent) - 1))))
     taken, expected, run = decode(polled, Decoder(KEY, 2)), list[list[int]](), list[int]()
     for message in mine:
+        if GATE_CHANGE in sent[message]:
+            expected.append(run)
+            run = []
         run.append(message)
         events = [event for k in run for event in sent[k]]
         heavy = sum(event.ByteSize() for event in events if event in RARE) >= rare_bytes

@@ -401,6 +401,10 @@ def test_the_gate_is_told_as_each_partition_has_it() -> None:
         told = running.client.get("/v1/gate").json()
         assert (told["revision"], told["in_force"]) == (0, True)
         assert told["partitions"][1] == {"partition": 1, "revision": 0, "blocks_min": 1, "blocks_max": 50}
+        model.gate.note(2, pb.Partition(gate=gate_change(GateRules(blocks_max=30), 0)))
+        told = running.client.get("/v1/gate").json()
+        assert (told["revision"], told["in_force"], told["settings"]["blocks_max"]) == (0, True, 30)
+        assert [part["blocks_max"] for part in told["partitions"]] == [30, 30, 30]
         change = pb.Partition(gate=gate_change(GateRules(blocks_max=9), 4))
         model.gate.note(1, change)
         told = running.client.get("/v1/gate?min_token=0:1").json()

@@ -14,6 +14,7 @@ from saros.api.model import Model as Served
 from saros.api.model import Wish
 from saros.api.plan import Extras
 from saros.api.service_schemas import Stats
+from saros.core.gate import GateRules
 from saros.wire.v1.events_pb2 import Event, ItemUpsert
 from tests.api.runs import Sender, reached, run, serving, trim_all, until, written
 from tests.trainer.runs import Model
@@ -58,6 +59,19 @@ def test_stats_are_what_the_document_says(live: Model, sender: Sender) -> None:
             await until(lambda: not model.why_not_ready())
             told = Stats.model_validate(model.stats(), strict=True)
             assert told.model_fields_set == model.stats().keys() == Stats.model_fields.keys() - {"why_not_ready"}
+
+    run(work())
+
+
+def test_the_gate_is_told_as_the_log_has_it_and_not_as_the_settings_do(live: Model, sender: Sender) -> None:
+    async def work() -> None:
+        token = sender.learn("bob", 3)
+        async with serving(live, gate=GateRules(blocks_min=9, blocks_max=99)) as model:
+            await model.recommend([Wish("bob", token=token, wait_ms=9000)])
+            told: Any = model.gates().told()
+            assert (told["revision"], told["in_force"]) == (0, True), "though two partitions have said nothing"
+            assert {told["settings"][name] for name in ("blocks_min", "window_days")} == {2}
+            assert [(part["blocks_min"], part["blocks_max"]) for part in told["partitions"]] == [(2, 12)] * 3
 
     run(work())
 

@@ -30,9 +30,10 @@ from saros.trainer.audit import Audit, audited
 from saros.trainer.commands import plan_of
 from saros.trainer.start import find_log
 from saros.wire.encode import event_of, message_of
+from saros.wire.item import CATEGORIES
 from saros.wire.partitions import partitions_of
 from saros.wire.v1 import redo_pb2 as pb
-from saros.wire.v1.events_pb2 import Event
+from saros.wire.v1.events_pb2 import Event, ItemUpsert
 from tests.beside import repeated
 from tests.store import connect
 
@@ -69,6 +70,7 @@ class Model:
         self._writer, self.sent, self._starts = Writer(self.cluster), 0, 0
         self.someone: Callable[[Random], int] = lambda rng: min(rng.randrange(60), rng.randrange(60))
         self._rounds, self._round_ms, self._crossed, self._lock = 0, 0, list[str](), threading.Lock()
+        self._tellings = 0
 
     def environ(self, **more: str) -> dict[str, str]:
         own = {name: value for name, value in os.environ.items() if not name.startswith("SAROS_")}
@@ -87,6 +89,21 @@ class Model:
                     self._writer.send(self.topics.events, home, b"\xff not an event", key=b"odd")
             self._writer.flush()
             self.sent += count
+
+    def tell_items(self) -> None:
+        """Say something of every item: first all of it, then changes, so that what is told depends on all before."""
+        with self._lock:
+            self._tellings += 1
+            for k in range(40):
+                told = ItemUpsert(item_id=f"item/{k}", categories=[f"shelf {self._tellings}"], properties={"k": str(k)})
+                told.changes = CATEGORIES if self._tellings > 1 else 0
+                home = int(partitions_of([told.item_id], PARTITIONS)[0])
+                self.put(home, Event(item_upsert=told))
+
+    def put(self, partition: int, event: Event) -> None:
+        """Put an event that is not counted into a partition."""
+        self._writer.send(self.topics.events, partition, event.SerializeToString())
+        self._writer.flush()
 
     @contextmanager
     def flowing(self, seed: int = 0) -> Iterator[None]:
@@ -233,6 +250,10 @@ class Model:
     def begun(self) -> int:
         """Return how often trainers have begun partitions."""
         return self.logs(1000).count("partition was begun")
+
+    def owners(self) -> int:
+        """Return how many trainers have begun a partition."""
+        return sum("partition was begun" in path.read_text() for path in self.scratch.glob("trainer-*.log"))
 
     def logs(self, lines: int = 25) -> str:
         """Return the last words of all trainers."""

@@ -26,6 +26,7 @@ def test_it_finds_nothing_beside_a_busy_trainer(model: Model, monkeypatch: pytes
                 if len(moves) < 3:
                     before = store.read_head(partition)
                     model.approach()  # somebody new in each partition
+                    model.tell_items()
                     await_until(lambda b=before: store.read_head(partition) != b, what=model.logs)  # type: ignore[misc]
                     moves.append(partition)
 
@@ -33,6 +34,7 @@ def test_it_finds_nothing_beside_a_busy_trainer(model: Model, monkeypatch: pytes
     monkeypatch.setattr(Store, "users_of", lambda store, p: slowly(store, users_of(store, p), p))
     monkeypatch.setattr(Store, "ledger_keys", lambda store, p: slowly(store, ledger_keys(store, p), p))
     model.send(600)
+    model.tell_items()
     trainer = model.trainer()
     with running([trainer]):
         model.await_learned()
@@ -43,6 +45,33 @@ def test_it_finds_nothing_beside_a_busy_trainer(model: Model, monkeypatch: pytes
     assert found.differences == 0, "\n".join(found.told)
     assert found.whole
     model.drain()
+    model.check()
+
+
+def test_what_is_told_of_items_and_the_state_of_a_partition_are_compared(model: Model, redis: Any) -> None:
+    model.send(300)
+    model.tell_items()
+    model.tell_items()
+    model.drain()
+    model.check()
+    names = next(redis.scan_iter(f"{{{model.name}:*}}:name"))
+    field, told = next(iter(redis.hgetall(names).items()))
+    redis.hset(names, field, told.replace(b"shelf 2", b"shelf 1"))
+    found = model.audit()
+    assert found.differences == 1
+    assert found.told == [f"name of item {int.from_bytes(field, 'little'):016x}: replaying the log gives another one"]
+    redis.hdel(names, field)
+    assert model.audit().differences == 1
+    redis.hset(names, field, told)
+    redis.hset(names, bytes(8), b"nobody")
+    assert model.audit().differences == 1, "the log says nothing of it"
+    redis.hdel(names, bytes(8))
+    head = f"{{{model.name}:1}}:pf:1"
+    state = redis.get(head)
+    redis.set(head, state[:-40] + bytes([state[-40] ^ 1]) + state[-39:])
+    found = model.audit()
+    assert (found.differences, found.told) == (1, ["state of partition 1: replaying the log gives another one"])
+    redis.set(head, state)
     model.check()
 
 

@@ -114,8 +114,7 @@ def test_while_the_store_is_slow_partitions_pause(
     model.check()
 
 
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("what", ["all", "shard"])
+@pytest.mark.parametrize(("count", "what"), [(1, "all"), (1, "shard"), (3, "all"), *([(3, "shard")] if LONG else [])])
 def test_the_store_is_flushed(
     real_broker: Broker, own_store: StoreServer, model_name: str, tmp_path: Path, count: int, what: str
 ) -> None:
@@ -123,6 +122,8 @@ def test_the_store_is_flushed(
     model, rng = Model(model_name, real_broker.address, own_store.url, tmp_path), Random(SEED)
     trainers = [model.trainer() for _ in range(count)]
     with running(trainers), model.flowing(SEED):
+        # Whoever has not written a shard yet cannot know that it fell back.
+        await_until(lambda: model.owners() == count, what=model.logs)
         for _ in range(5 if LONG else 1):
             users = model.approach()
             model.await_learned()

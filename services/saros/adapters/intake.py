@@ -109,13 +109,17 @@ class Taken(NamedTuple):
 
     def runs(self, messages: I64, events_max: int, rare_bytes: int = BUFFER_MAX) -> Iterator[I64]:
         """Cut messages of a partition into micro-batches: of so many events, or of so many bytes of rare ones, which go
-        into the record as they are; a change of the gate ends one."""
+        into the record as they are; a change of the gate is one of its own.
+
+        So the first record of a partition tells the rules that it was learned with, whatever came with it.
+        """
         decoded, rare, count = self.decoded, self._rare_rows(), len(self.polled.values)
         events = np.cumsum(np.bincount(decoded.message, minlength=count)[messages])
         lengths = decoded.end[rare] - decoded.first[rare]
         sizes = np.cumsum(np.bincount(decoded.message[rare], lengths, count)[messages])
         changed = decoded.message[rare[decoded.kind[rare] == GATE]]
-        changes = np.flatnonzero(np.isin(messages, changed)) + 1  # a run may not go beyond the next of these
+        places = np.flatnonzero(np.isin(messages, changed))
+        changes = np.union1d(places, places + 1)  # a run may not go beyond the next of these
         first, before, size = 0, 0, 0.0
         while first < len(messages):
             full = int(np.searchsorted(events, before + events_max)) + 1

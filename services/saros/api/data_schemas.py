@@ -254,7 +254,7 @@ class GatePartition(BaseModel):
     """The gate in one partition."""
 
     partition: int
-    revision: Annotated[int, Field(description="Of the settings in force; 0: those it was started with.")]
+    revision: Annotated[int, Field(description="Of the settings in force; 0: those the model began with.")]
     blocks_min: Annotated[int, Field(description="b in force.")]
     blocks_max: Annotated[int, Field(description="B in force.")]
 

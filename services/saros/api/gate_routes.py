@@ -19,7 +19,7 @@ from saros.api.problems import CONFLICT, ProblemError, invalid
 from saros.api.queries import read_query, tables_of
 from saros.api.replies import json_response
 from saros.api.service import Service
-from saros.wire.rare import gate_change, is_gate_change, supersedes
+from saros.wire.rare import gate_change, gate_rules, is_gate_change, supersedes
 from saros.wire.v1.events_pb2 import Event, GateChange
 
 
@@ -52,7 +52,7 @@ def _body_router(service: Service) -> APIRouter:
         if not given:
             raise invalid("body", "", "names nothing to change")
         try:
-            rules = changed(gates.rules_of(latest), given)
+            rules = changed(gate_rules(latest), given)
         except ValueError as error:
             raise invalid("body", "", str(error)) from None
         used = max(used, latest.revision) + 1

@@ -14,7 +14,7 @@ from saros.core.bounds import Dropped, bins, dropped
 from saros.core.codec import bounds_of, unpack_partition
 from saros.core.gate import BINS, ESTIMATED, MODES, SESSION, GateRules, check_rules, gate_state
 from saros.core.timeline import day_of, new_timeline
-from saros.wire.rare import gate_rules, supersedes
+from saros.wire.rare import gate_change, gate_rules, supersedes
 from saros.wire.v1 import redo_pb2 as pb
 from saros.wire.v1.events_pb2 import GateChange
 
@@ -47,53 +47,56 @@ class Gates:
     """The gate of all partitions."""
 
     def __init__(self, partitions: int, rules: GateRules, log_id: int = 0) -> None:
-        """`rules` are those of the settings, which hold until a change comes."""
-        self._rules, self.log_id = rules, log_id
+        """`rules` are those of the settings: what trainers may begin with, where the log says nothing yet."""
+        self.log_id = log_id
         self._states = [b""] * partitions
-        self._changes = [GateChange()] * partitions
+        self._began = gate_change(rules, 0)
+        self._told: dict[int, GateChange] = {}  # by partition
 
     def note(self, partition: int, told: pb.Partition) -> None:
         """Take what a record, or the store, says of a partition."""
         if told.state:
             self._states[partition] = told.state
-        if told.HasField("gate") and told.gate != self._changes[partition]:
+        if told.HasField("gate") and told.gate != self._told.get(partition):
             change = GateChange()  # a part of a record would keep all of it in memory
             change.CopyFrom(told.gate)
-            self._changes[partition] = change
+            self._told[partition] = change
+            if not change.revision:
+                self._began = change
+
+    def _changes(self) -> list[GateChange]:
+        """Return what each partition has; one that tells nothing yet, what the model began with."""
+        return [self._told.get(partition, self._began) for partition in range(len(self._states))]
 
     @property
     def highest(self) -> GateChange:
-        """The change that wins; of revision 0 where there was none."""
-        return reduce(lambda one, other: other if supersedes(other, one) else one, self._changes)
-
-    def rules_of(self, change: GateChange) -> GateRules:
-        """Return the rules that a change puts in force; one of revision 0 is none."""
-        return gate_rules(change) if change.revision else self._rules
+        """The change that wins; of revision 0 where there was none, with the rules that the model began with."""
+        return reduce(lambda one, other: other if supersedes(other, one) else one, self._changes())
 
     def _bounds(self, partition: int) -> tuple[int, int]:
         if self._states[partition]:
             return bounds_of(self._states[partition])
-        low, high = gate_state(self.rules_of(self._changes[partition])).bounds.tolist()
+        low, high = gate_state(gate_rules(self._told.get(partition, self._began))).bounds.tolist()
         return low, high
 
     def told(self) -> dict[str, object]:
         """Return how the gate stands, as callers see it."""
         highest = self.highest
         rows = []
-        for partition, change in enumerate(self._changes):
+        for partition, change in enumerate(self._changes()):
             low, high = self._bounds(partition)
             rows.append({"partition": partition, "revision": change.revision, "blocks_min": low, "blocks_max": high})
         return {
             "revision": highest.revision,
-            "in_force": all(change == highest for change in self._changes),
-            "settings": settings_of(self.rules_of(highest)),
+            "in_force": all(change == highest for change in self._changes()),
+            "settings": settings_of(gate_rules(highest)),
             "partitions": rows,
         }
 
     def pictured(self) -> dict[str, object]:
         """Return what is in force, as those see it who watch: the bounds are the widest of all partitions."""
         highest = self.highest
-        rules, bounds = self.rules_of(highest), [self._bounds(partition) for partition in range(len(self._states))]
+        rules, bounds = gate_rules(highest), [self._bounds(partition) for partition in range(len(self._states))]
         return {
             "mode": _MODES[rules.mode],
             "blocks_min": min(low for low, _ in bounds),
@@ -104,9 +107,9 @@ class Gates:
 
     def crowds(self, crowd: Crowd) -> Iterator[None]:
         """Add the users of all partitions, one partition at a time."""
-        for data, change in zip(list(self._states), list(self._changes), strict=True):
+        for data, change in zip(list(self._states), self._changes(), strict=True):
             if data:
-                rules, timeline = self.rules_of(change), new_timeline(1)
+                rules, timeline = gate_rules(change), new_timeline(1)
                 state = gate_state(rules)
                 unpack_partition(data, timeline, state)
                 (low, high), today, (lows, tops) = state.bounds.tolist(), day_of(timeline.at[0]), bins()
@@ -120,9 +123,9 @@ class Gates:
     def simulate(self, blocks_min: int, blocks_max: int) -> Iterator[Dropped]:
         """Yield what other bounds would drop, partition after partition: of all that were looked at so far."""
         total = Dropped(0, 0, 0, 0, True, True)
-        for data, change in zip(list(self._states), list(self._changes), strict=True):
+        for data, change in zip(list(self._states), self._changes(), strict=True):
             if data:
-                rules, timeline = self.rules_of(change), new_timeline(1)
+                rules, timeline = gate_rules(change), new_timeline(1)
                 state = gate_state(rules)
                 unpack_partition(data, timeline, state)
                 total = total.plus(dropped(state, rules, day_of(timeline.at[0]), blocks_min, blocks_max))

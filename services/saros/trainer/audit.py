@@ -1,8 +1,8 @@
 """The audit: is the store what the logs say?
 
-Twice, and exactly. The redo log is replayed, and each row, user and ledger of the store has to be what the records that
-count make of it. The events are counted again from the first one on (see `saros.trainer.recount`), and users, ledgers
-and the counters of items have to be those.
+Twice, and exactly. The redo log is replayed, and each row and name of an item, each user and ledger, and the state of
+each partition has to be what the records that count make of it. The events are counted again from the first one on
+(see `saros.trainer.recount`), and users, ledgers and the counters of items have to be those.
 
 What can no longer be known is not compared, and the answer says so: a log that a rebase began does not hold what the
 store held then, so users and ledgers are compared as far as it speaks of them, and items not at all; events that
@@ -25,7 +25,7 @@ from saros.adapters.redo import RedoLog
 from saros.core.codec_items import pack_items, unpack_items
 from saros.core.fold import buckets_at, fold
 from saros.core.items import Items
-from saros.redo.fence import Fence
+from saros.redo.fence import Fence, unpack_fence
 from saros.redo.genesis import Genesis
 from saros.redo.record import DELETE, Learned, learned, operations
 from saros.redo.replica import Replica
@@ -84,7 +84,7 @@ class Auditor:
     def run(self) -> Audit:
         """Read everything and compare."""
         genesis, recount = self._genesis, self._recount
-        items, vectors = self._read_shards()
+        items, names, vectors = self._read_shards()
         replica = Replica(genesis, Items(genesis.rows, self._items_max))
         for partition in range(genesis.partitions):
             stored = read_stored(self._store, self._redo, genesis, partition)
@@ -94,6 +94,7 @@ class Auditor:
             self._users += len(stored.users)
         if not genesis.base:
             self._compare_items(items, replica.items, "replaying the log gives", rows=True)
+            self._compare_names(names, replica.names)
         if not genesis.base and not recount.trimmed:
             self._compare_items(items, recount.items, "counting the events gives", rows=False)
         notes = self._notes()
@@ -112,14 +113,15 @@ class Auditor:
             )
         return notes
 
-    def _read_shards(self) -> tuple[Items, list[list[Fence]]]:
-        items, vectors = Items(self._genesis.rows, self._items_max), []
+    def _read_shards(self) -> tuple[Items, dict[int, bytes], list[list[Fence]]]:
+        items, names, vectors = Items(self._genesis.rows, self._items_max), dict[int, bytes](), []
         for number in range(self._genesis.shards):
             shard = self._store.read_shard(number)
             if len(shard.keys):
                 unpack_items(items, shard.keys, shard.values)
+            names |= shard.names
             vectors.append(self._genesis.found(shard.vector, self._genesis.starts(), f"shard {number}"))
-        return items, vectors
+        return items, names, vectors
 
     def _replay(self, partition: int, stored: Stored, vectors: list[list[Fence]], replica: Replica) -> Replayed:
         """Fold a partition of the log, into each shard as far as its vector, into users as far as their fence."""
@@ -133,21 +135,32 @@ class Auditor:
             users, ledgers = dict(stored.users), {key: dict(entries) for key, entries in stored.ledgers.items()}
         spoken: dict[int, int] = {}  # of users, the last record that speaks of them
         ends, let_in, refused = set[int](), set[int](), False
+        head_at = unpack_fence(stored.head).offset if stored.head else -1
+        head, gate = stored.head if genesis.base else b"", None  # a rebase keeps the state that was there
         for at, record in self._redo.accepted(partition, genesis.start(partition), end):
             self._records += 1
             found = learned([record], genesis.rows.dim)
             shard = (found.blocks.items % np.uint64(genesis.shards)).astype(np.int64)
             blocks = replica.signed(found, np.flatnonzero(reached[shard] >= at.offset))
             fold(replica.items.arrays, blocks)
+            # What is told of an item looks at no other, so each shard's are as of its vector.
+            told = replica.told(record).items()
+            replica.name({key: name for key, name in told if reached[key % genesis.shards] >= at.offset})
+            if not ends and record.partition.HasField("gate") and not record.partition.gate.revision:
+                gate = record.partition.gate
+            if at.offset <= head_at:
+                head = at.pack() + record.partition.SerializeToString()
             ends.add(record.end)
             let_in |= _signed_items(found)
             refused = refused or bool((found.flags & DELETE).any())
             if at.offset <= fence.offset:
                 spoken |= dict.fromkeys(np.frombuffer(record.users.key, np.uint64).tolist(), at.offset)
                 apply(operations(record, genesis.rows.dim), users, ledgers)
+        if head != stored.head:
+            self._differ(f"state of partition {partition}: replaying the log gives another one")
         expired = self._expired(partition, stored, users, spoken)
         self._compare_users(partition, stored, expired, users, ledgers)
-        return Replayed(expired, ends if refused else set(), let_in if refused else None)
+        return Replayed(expired, ends if refused else set(), let_in if refused else None, gate)
 
     def _expired(
         self, partition: int, stored: Stored, users: dict[int, StoredUser], spoken: dict[int, int]
@@ -173,6 +186,12 @@ class Auditor:
         for key in sorted(stored.ledgers.keys() | ledgers.keys()):
             if stored.ledgers.get(key) != ledgers.get(key):
                 self._differ(f"ledger of user {key:016x} of partition {partition}: replaying the log gives another one")
+
+    def _compare_names(self, stored: dict[int, bytes], other: dict[int, bytes]) -> None:
+        """Compare what the store says of items, texts and upserts, with what the log does."""
+        for key in sorted(stored.keys() | other.keys()):
+            if stored.get(key) != other.get(key):
+                self._differ(f"name of item {key:016x}: replaying the log gives another one")
 
     def _compare_items(self, stored: Items, other: Items, what: str, *, rows: bool) -> None:
         """Compare counters, and rows and buckets too where they are the same by construction."""

@@ -177,10 +177,11 @@ def rebase(as_json: Json = False) -> None:
 def audit(as_json: Json = False) -> None:
     """Compare the store with the logs, exactly: nothing may differ.
 
-    The redo log is replayed and the events are counted again from the first one on; rows, users and ledgers have to be
-    those. It may run beside trainers. Exits with 1 where something differs, and says what. Behind a `saros rebase` only
-    users and ledgers can be compared, as far as the new log speaks of them. Where retention took events away they are
-    not counted again, and it says so.
+    The redo log is replayed and the events are counted again from the first one on; rows and names of items, users,
+    ledgers and the state of each partition have to be those. SAROS_SESSION__… have to be as the model began. It may run
+    beside trainers. Exits with 1 where something differs, and says what. Behind a `saros rebase` only users, ledgers
+    and partitions can be compared, as far as the new log speaks of them. Where retention took events away they are not
+    counted again, and it says so.
 
     Example:
 

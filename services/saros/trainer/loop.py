@@ -94,6 +94,7 @@ class Trainer:
         expect_scenarios(rules.scenarios)
         self.shares: dict[int, Share] = {}
         self._stale: set[int] = set()  # partitions that have to begin anew
+        self._warned = False  # that settings of ours are not in force
         self._is_behind = False  # the broker failed us, and the log was not followed to its end since
         self._ahead: _Ahead | None = None
         self.tally = Tally()
@@ -130,6 +131,10 @@ class Trainer:
         users.catch_up(fence)
         share = Share(partition, learner, users, fence, self._rules)
         self.shares[partition] = share
+        if share.unheeded and not self._warned:
+            self._warned = True
+            hint = "the log has those the model began with, or was given since: `PATCH /v1/gate` changes them"
+            log("gate settings are not in force", logging.WARNING, settings=" ".join(share.unheeded), hint=hint)
         log("partition was begun", partition=partition, next=share.next, record=f"{fence.nonce:x}")
         self._events.check()
         # Where retention took events away the next record covers the gap: it has to begin where the last one ended.

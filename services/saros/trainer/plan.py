@@ -53,6 +53,17 @@ class Plan(NamedTuple):
     rules: LoopRules
 
 
+_OF_RULES = {"percentile": "blocks_max", "ignore_repeats": "repeat_clicks", "wait_ms": "wait_s"}
+
+
+def unheeded(own: GateRules, in_force: GateRules) -> list[str]:
+    """Return the settings of the gate that say something else than what is in force."""
+    # Beside a fixed B there is nothing that a percentile could say.
+    own, in_force = (rules._replace(percentile=0.0) if rules.blocks_max else rules for rules in (own, in_force))
+    names = [_OF_RULES.get(name, name) for name in GateRules._fields if getattr(own, name) != getattr(in_force, name)]
+    return [f"SAROS_GATE__{name.upper()}" for name in dict.fromkeys(names)]
+
+
 def group_of(plan: Plan) -> str:
     """Return the name of the group that trainers of a model form."""
     return f"{plan.model}-trainer"

@@ -40,6 +40,7 @@ class Replayed(NamedTuple):
     expired: Set[int]  # users that the store has let go, ledgers and all, as nothing was said of them for so long
     ends: Set[int]  # where the records ended, if blocks found no room; else none
     items: Set[int] | None  # that were let in then, by this partition; None: there was room for all
+    gate: GateChange | None  # that it began with; None: the log does not say, so it was that of the settings
 
 
 class Recount:
@@ -58,7 +59,8 @@ class Recount:
         if not self._is_there(partition, max(stored.fence.next, int(reached.max()))):
             self.trimmed.append(partition)
             return
-        learner = new_learner(self._plan, self._room(replayed), whole=True)
+        plan = self._plan if replayed.gate is None else self._plan._replace(gate=gate_rules(replayed.gate))
+        learner = new_learner(plan, self._room(replayed), whole=True)
         ends = sorted({stored.fence.next, *reached.tolist(), *replayed.ends})
         if stored.fence.next == self._genesis.first[partition]:
             self._compare(partition, learner, stored, replayed)

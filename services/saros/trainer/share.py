@@ -24,10 +24,10 @@ from saros.core.users import BYTES, COUNTED
 from saros.redo.fence import Fence
 from saros.redo.record import Place, lows, pack_record
 from saros.telemetry import STEP_SECONDS
-from saros.trainer.plan import LoopRules
+from saros.trainer.plan import LoopRules, unheeded
 from saros.trainer.users import Asked, Known, UserStore
 from saros.wire.operations import StoredUser, read_user
-from saros.wire.rare import gate_rules, supersedes
+from saros.wire.rare import gate_change, gate_rules, supersedes
 from saros.wire.v1 import redo_pb2 as pb
 from saros.wire.v1.events_pb2 import GateChange
 
@@ -56,13 +56,13 @@ class Share:
         self.newest_ms = int(1000 * time.time())
         self.flights: deque[Flight] = deque()
         self._event_bytes = _EVENT_BYTES
-        self.gate = GateChange()
-        state = users.state()
+        # The rules in force are the log's: those of our settings begin a partition, and hold until a change comes.
+        own, state = gate_change(learner.gate_rules, 0), users.state()
+        self.gate = state.gate if state.HasField("gate") else own
+        self.unheeded = unheeded(gate_rules(own), gate_rules(self.gate))
         if state.state:
             unpack_partition(state.state, learner.timeline, learner.gate)
-        if state.HasField("gate"):
-            self.gate = state.gate
-            learner.change_gate(gate_rules(self.gate))
+        learner.change_gate(gate_rules(self.gate))  # also our own: a message rounds them
 
     def ask(self, keys: U64) -> Asked[Known] | None:
         """Begin to read those of the users that are not in memory; no micro-batch is learned until they are loaded."""
@@ -166,8 +166,7 @@ class Share:
         """Return the record of a micro-batch, and count it as in flight; its upserts, which are to follow, name items
         that nobody named."""
         record = pack_record(place, self.learner, batch, touched, before, names, stats)
-        if self.gate.revision:
-            record.partition.gate.CopyFrom(self.gate)
+        record.partition.gate.CopyFrom(self.gate)
         # Copies: the next batch overwrites what these are views of.
         signed = SignedBlocks._make(column.copy() for column in batch.blocks.signed())
         self.flights.append(Flight(record, signed, touched, named))

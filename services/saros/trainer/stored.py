@@ -34,6 +34,7 @@ class Stored(NamedTuple):
     """Users and ledgers of a partition, as of one fence."""
 
     fence: Fence
+    head: bytes  # the partition's own fence and state, of another moment; empty where it was never written
     users: dict[int, StoredUser]
     ledgers: Ledgers
 
@@ -47,7 +48,8 @@ def read_stored(store: Store, redo: RedoLog, genesis: Genesis, partition: int) -
         fences.extend(genesis.found(found[:FENCE_BYTES], start, f"partition {partition} of the store"))
         return fences[-1].offset
 
-    met(store.read_head(partition))
+    head = store.read_head(partition)
+    met(head)
     users: dict[int, StoredUser | None] = {}
     ledgers: Ledgers = {}
     users_at, ledgers_at = dict[int, int](), dict[int, int]()  # the redo offset that each is of
@@ -70,7 +72,7 @@ def read_stored(store: Store, redo: RedoLog, genesis: Genesis, partition: int) -
                 lambda key, offset=at.offset: users_at.get(key, low.offset) < offset,  # type: ignore[misc]
                 lambda key, offset=at.offset: ledgers_at.get(key, low.offset) < offset,  # type: ignore[misc]
             )
-    return Stored(high, there, {key: entries for key, entries in ledgers.items() if entries})
+    return Stored(high, head, there, {key: entries for key, entries in ledgers.items() if entries})
 
 
 def _offset(fence: Fence) -> int:
