@@ -21,6 +21,7 @@ from saros.api.lookups import Lookups
 from saros.api.observe import (
     API_BYTES,
     API_ITEMS,
+    API_ITEMS_UNLEARNED,
     API_REDO_LAG,
     API_REDO_LAG_SECONDS,
     API_STALE,
@@ -195,6 +196,7 @@ class Model:
             API_REDO_LAG.set(world.lag_messages())
             API_REDO_LAG_SECONDS.set(world.lag_s())
             API_ITEMS.set(world.replica.items.table.size)
+            API_ITEMS_UNLEARNED.set(world.shelf.unlearned)
             API_BYTES.labels("items").set(world.shelf.nbytes)
             API_BYTES.labels("users").set(world.people.nbytes)
             API_STALE.labels("feed").set(int(self.is_behind(world)))
