@@ -16,7 +16,7 @@ from saros.adapters.redo import Message
 from saros.api.answers import best, best_of
 from saros.api.people import NOBODY
 from saros.api.plan import ApiPlan, Wish, pairs_of
-from saros.api.replies import items_of, to_json
+from saros.api.replies import Times, items_of, to_json
 from saros.api.sizes import bytes_of
 from saros.api.world import World, read_ahead
 from saros.core.events import CLICK, IMPRESSION, Events
@@ -153,6 +153,15 @@ def test_records_of_a_backlog_count_in_how_late_it_is_once_the_log_was_followed(
     assert observed() == before + 2
     assert all(each is not None and 4.9 < each < 60 for each in took[2:])
     assert len(took) == 4
+
+
+def test_a_time_that_no_calendar_has_is_told_as_the_last_one() -> None:
+    """A topic whose writers set the time may have it in microseconds."""
+    times = Times()
+    for ms in (1_700_000_000_000_000, 2**63 - 1):
+        assert times.text(ms) == "9999-12-31T23:59:59.999Z"
+    assert times.text(1_700_000_000_250) == "2023-11-14T22:13:20.250Z"
+    assert times.text(0) is None
 
 
 def test_what_is_known_of_items_is_in_the_sum_of_bytes() -> None:
