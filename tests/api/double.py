@@ -50,6 +50,9 @@ class Double:
     async def start(self) -> None:
         pass
 
+    def end_waits(self) -> None:
+        pass
+
     async def close(self) -> None:
         self.closed = True
 
@@ -166,7 +169,7 @@ def served(
     failures: list[BaseException | None] = []
     listener = listening("127.0.0.1", 0)
     app = App(service, failures.append, guard, access)
-    server = new_server(app, header_max_bytes, header_timeout_s, service.live.end)
+    server = new_server(app, header_max_bytes, header_timeout_s, service.end)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", app, service, server)

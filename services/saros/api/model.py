@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from saros.adapters.person import Person as StoredPerson
@@ -55,6 +55,7 @@ class Model:
         self._folding: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._observe_at = 0.0
+        self._ending = False
         self._desk = Desk(self)
         self._pulse = Pulse(plan.scenarios)
 
@@ -69,6 +70,12 @@ class Model:
         self._feed = Feed(self._plan, self, loop)
         self._folding, self._ticking = loop.create_task(self._fold()), loop.create_task(self._tick())
         self._feed.start()
+
+    def end_waits(self) -> None:
+        """Let nobody wait for the log any more, now or later: whoever does is answered as if its time were over."""
+        self._ending = True
+        if self._folding is not None:
+            self._wake()
 
     async def close(self) -> None:
         """Stop following, and close all connections."""
@@ -210,7 +217,9 @@ class Model:
         reached = None
         if len(wishes) > 1 or wishes[0].token:
             asked_s = time.monotonic()
-            reached = [await self._reach(wish, asked_s) for wish in wishes]
+            waits = dict.fromkeys((wish.token, wish.wait_ms) for wish in wishes)  # many mostly wait for one
+            ends = {wait: await self._reach(self._places(wait[0]), wait[1], asked_s) for wait in waits}
+            reached = [ends[wish.token, wish.wait_ms] for wish in wishes]
         found = await self._desk.answer(wishes)
         if reached is None:
             return list(found)
@@ -222,7 +231,7 @@ class Model:
 
     async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
         """Return candidates in order (`wish.k` at most): see `saros.api.answers.ranked`."""
-        reached = await self._reach(wish, time.monotonic())
+        reached = await self.reach(wish.token, wish.wait_ms)
         return (await self._desk.rank(wish, candidates))._replace(token_reached=reached)
 
     def similar(
@@ -237,7 +246,7 @@ class Model:
 
     async def reach(self, token: str, wait_ms: int) -> bool | None:
         """Wait until the log is folded as far as a token says; ValueError for a token that is none."""
-        return await self._reach(Wish(token=token, wait_ms=wait_ms), time.monotonic())
+        return await self._reach(self._places(token), wait_ms, time.monotonic())
 
     def item(self, item_id: str) -> views.ItemView | None:
         """Return an item as it is now; None: it is not known, or was deleted."""
@@ -245,14 +254,14 @@ class Model:
 
     async def person(self, user_id: str, token: str, wait_ms: int) -> tuple[StoredPerson | None, bool | None]:
         """Return what the store knows of a user; SarosError where it does not answer."""
-        asked_s = time.monotonic()
-        reached, world = await self.reach(token, wait_ms), self._world
+        asked_s, places = time.monotonic(), self._places(token)
+        reached, world = await self._reach(places, wait_ms, asked_s), self._world
         lookups = self._lookups.get(world) if world is not None else None
         if world is None or lookups is None:
             raise StoreError("the store was not read yet")
-        places = read_token(token, self.partitions) if token else []
         found, there = await views.person_of(
-            lookups, world, self._plan.gate, user_id, places, asked_s + wait_ms / 1000, self._waiting
+            lookups, world, self._plan.gate, user_id, places,
+            lambda: self._ending or time.monotonic() >= asked_s + wait_ms / 1000, self._waiting,
         )  # fmt: skip
         return found, reached and there
 
@@ -319,24 +328,27 @@ class Model:
         """Return what finds the users of a world; None where that is given up."""
         return self._lookups.get(world)
 
-    async def _reach(self, wish: Wish, begun_s: float) -> bool | None:
-        """Wait until the log is folded as far as a token says; False where that takes too long."""
-        if not wish.token:
+    def _places(self, token: str) -> dict[int, int]:
+        """Return the places of the log that a token names; without one there are none."""
+        return read_token(token, self.partitions or _PARTITIONS_MAX) if token else {}
+
+    async def _reach(self, places: Mapping[int, int], wait_ms: int, begun_s: float) -> bool | None:
+        """Wait until the log is folded as far as these places; False where that takes too long, None without any."""
+        if not places:
             return None
-        places = read_token(wish.token, self.partitions or _PARTITIONS_MAX)
-        if self._is_at(places) or wish.wait_ms == 0:
+        if self._is_at(places) or wait_ms == 0:
             return self._is_at(places)
         with self._waiting():
             while not self._is_at(places):
-                left_s = begun_s + wish.wait_ms / 1000 - time.monotonic()
-                if left_s <= 0:
+                left_s = begun_s + wait_ms / 1000 - time.monotonic()
+                if left_s <= 0 or self._ending:
                     return False
                 if self._moved.done():
                     self._moved = asyncio.get_running_loop().create_future()
                 await asyncio.wait([self._moved], timeout=left_s)
         return True
 
-    def _is_at(self, places: Sequence[tuple[int, int]]) -> bool:
+    def _is_at(self, places: Mapping[int, int]) -> bool:
         """True if the log is folded up to these places."""
         reached = self._world.reached if self._world is not None else None
-        return reached is not None and all(reached[partition] > offset for partition, offset in places)
+        return reached is not None and all(reached[partition] > offset for partition, offset in places.items())

@@ -19,6 +19,9 @@ class Recommender(Protocol):
     async def start(self) -> None:
         """Load what there is and begin to follow."""
 
+    def end_waits(self) -> None:
+        """Answer at once all who wait for a token, and those who would."""
+
     async def close(self) -> None:
         """End everything that runs."""
 
