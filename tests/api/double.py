@@ -37,6 +37,7 @@ class Double:
         self.partitions = partitions
         self.asked: list[Wish] = []
         self.reasons: list[str] = []
+        self.dead = ""
         self.closed = False
         self.go_on: asyncio.Event | None = None  # set: `recommend` waits for it
         self.waiting: Waiting = nullcontext  # what it does so in, where a wish has a token
@@ -58,6 +59,9 @@ class Double:
 
     def why_not_ready(self) -> list[str]:
         return self.reasons
+
+    def why_dead(self) -> str:
+        return self.dead
 
     async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
         self.asked += wishes

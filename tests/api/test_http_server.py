@@ -132,6 +132,10 @@ def test_it_is_live_before_it_is_ready_and_answers_on_when_it_is_late() -> None:
         check_problem(api.client.post("/v1/rank", json={"user_id": "a", "candidates": ["b"]}), 503, "not-ready")
         model.reasons = []
         assert api.client.get("/readyz").json() == {"status": "ready"}
+        model.dead = "the feed has ended: a defect"
+        answer = api.client.get("/livez")
+        check_problem(answer, 503, "not-live")
+        assert answer.json()["detail"] == model.dead
         assert api.client.get("/v1/users/ann/recommendations").status_code == 200
         model.reasons = ["31 s behind"]
         assert api.client.get("/readyz").status_code == 503

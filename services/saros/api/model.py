@@ -32,13 +32,20 @@ from saros.api.watching import pulse_of
 from saros.api.world import Read, World
 from saros.errors import SarosError, StoreError
 from saros.telemetry import log
+from saros.wire.damage import DAMAGED
 
 __all__ = ["Answer", "ApiPlan", "Model", "Wish"]
 
+_LOG = logging.getLogger("saros.api")
 Waiting = Callable[[], AbstractContextManager[None]]
 _IDLE_S = 0.2
 _OBSERVE_S = 1.0
 _PARTITIONS_MAX = 1024
+
+
+def _tell_end(folding: "asyncio.Task[None]") -> None:
+    if not folding.cancelled():
+        _LOG.error("folding has ended", exc_info=folding.exception())
 
 
 class Model:
@@ -69,6 +76,7 @@ class Model:
         self._came = asyncio.Event()
         self._feed = Feed(self._plan, self, loop)
         self._folding, self._ticking = loop.create_task(self._fold()), loop.create_task(self._tick())
+        self._folding.add_done_callback(_tell_end)
         self._feed.start()
 
     def end_waits(self) -> None:
@@ -101,14 +109,24 @@ class Model:
 
     def why_not_ready(self) -> list[str]:
         """Return what is in the way of good answers; empty: ready."""
+        if why := self.why_dead():
+            return [why]
         if self._folding is not None and self._folding.done():
-            return ["closed" if self._folding.cancelled() else f"folding has ended: {self._folding.exception()!r}"]
+            return ["closed"]
         if self._world is None:
             return [self._loading]
         if self._world.lag_s() > self._plan.lag_max_s:
             behind = f"feed is {self._world.lag_s():.1f} s behind"
             return [f"{behind}: {self._loading}" if self._loading else behind]
         return []
+
+    def why_dead(self) -> str:
+        """Return what keeps this process from following its log ever again; empty: nothing does."""
+        if self._folding is None:
+            return ""
+        if self._folding.done() and not self._folding.cancelled():
+            return f"folding has ended: {self._folding.exception()!r}"
+        return f"the feed has ended: {self._feed.died_of}" if self._feed.died_of else ""
 
     # --- the feed tells ----------------------------------------------------------------------------------------------
 
@@ -172,7 +190,7 @@ class Model:
                 if time.perf_counter() - begun_s > SLICE_S:
                     begun_s = await give_way(begun_s)
             self._wake()
-        except (SarosError, ValueError) as error:
+        except (SarosError, *DAMAGED) as error:
             # What was folded of it cannot be taken back: this world stays as it is until another one has caught up.
             log("record could not be folded", logging.ERROR, error=str(error))
             world.broken = True

@@ -28,6 +28,9 @@ class Recommender(Protocol):
     def why_not_ready(self) -> list[str]:
         """Return what is missing, in words; nothing: it is ready."""
 
+    def why_dead(self) -> str:
+        """Return why it will never follow its log again unless the process is started anew; empty: it does."""
+
     async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
         """Answer wishes; a ValueError is a token that is none."""
 

@@ -16,7 +16,7 @@ from saros.api.ingest import read_json, read_lines, read_protobuf
 from saros.api.limits import WAIT_MS, K
 from saros.api.metrics import Requests, exposed
 from saros.api.plan import Extras, Wish
-from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, bad_token, invalid_all
+from saros.api.problems import BAD_REQUEST, NOT_LIVE, NOT_READY, ProblemError, bad_token, invalid_all
 from saros.api.queries import extras_of
 from saros.api.replies import answer_object
 from saros.api.replies import json_response as _json
@@ -155,6 +155,8 @@ def plain_router(service: Service, requests: Requests) -> APIRouter:
 
     @router.get("/livez", response_model=Status, **openapi.LIVE)
     async def livez() -> Response:
+        if why := service.model.why_dead():
+            raise ProblemError(NOT_LIVE, why)
         return _json({"status": "live"})
 
     @router.get("/readyz", response_model=Status, **openapi.READY)

@@ -11,6 +11,7 @@ from saros.api.world import World
 from saros.core.gate import GateRules
 from saros.core.items import CLICKED, SHOWN, UPDATES
 from saros.errors import StoreError
+from saros.wire.damage import DAMAGED
 from saros.wire.item import read_item
 from saros.wire.partitions import partitions_of
 
@@ -61,7 +62,7 @@ async def person_of(
     while True:
         try:
             fence, found = await lookups.ask(lambda store: read_person(store, genesis, gate, user_id))
-        except ValueError as error:
+        except DAMAGED as error:
             raise StoreError(f"the user's state is damaged: {error}") from None
         reached = fence.next > after
         if reached or is_over():
