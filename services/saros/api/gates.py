@@ -70,6 +70,14 @@ class Gates:
         """Return the rules that a change puts in force; one of revision 0 is none."""
         return gate_rules(change) if change.revision else self._rules
 
+    def is_made_of(self, change: GateChange, revision: int, given: Mapping[str, Any]) -> bool:
+        """True if a change is what settings make of a revision that a partition still has."""
+        found = next((each for each in self._changes if each.revision == revision), None)
+        try:
+            return found is not None and changed(self.rules_of(found), given) == self.rules_of(change)
+        except ValueError:
+            return False
+
     def _bounds(self, partition: int) -> tuple[int, int]:
         if self._states[partition]:
             return bounds_of(self._states[partition])
