@@ -224,6 +224,14 @@ def test_batches_have_limits(api: Served) -> None:
     assert answer.json()["rejected"][0]["reason"] == "unknown_item"
 
 
+def test_a_change_of_an_item_that_the_batch_has_deleted_is_refused(linked: Served) -> None:
+    one, hide = {"item_id": "item/1"}, {"op": "patch", "item_id": "item/1", "hidden": True}
+    batch = [{"op": "delete", **one}, hide, {"op": "put", **one}, hide]
+    told = linked.client.post("/v1/items:batch", json={"items": batch}).json()
+    assert told["accepted"] == 3
+    assert [(bad["index"], bad["reason"]) for bad in told["rejected"]] == [(1, "unknown_item")]
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
