@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
 from saros.api.limits import Limits
+from saros.api.server import listening
 from tests.api.double import Double, Served, check_problem, served
 
 PLAIN = b"GET /v1/users/ann/recommendations?k=2 HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -115,6 +116,11 @@ def test_requests_in_work_are_finished_before_the_end() -> None:
     assert answer.status_code == 200
     assert model.closed
     timer.join()
+
+
+def test_who_comes_before_the_server_runs_waits_for_it() -> None:
+    with closing(listening("127.0.0.1", 0)) as listener:
+        socket.create_connection(listener.getsockname(), timeout=5).close()
 
 
 def test_it_is_live_before_it_is_ready_and_answers_on_when_it_is_late() -> None:
