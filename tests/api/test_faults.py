@@ -144,13 +144,17 @@ def test_the_store_is_stopped_and_started_under_load(trained: Model, own_store: 
     run(work())
 
 
+# More than the 4,096 that are kept in memory at least.
+CROWD = 4500
+
+
 def asked_over_http(url: str, worker: int, stop: threading.Event, found: list[tuple[str, int, bool]]) -> None:
     """Ask for lists in all ways, of users that have no room in memory together; note status and whether it is stale."""
     with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         for k in count(20 * worker):
             if stop.is_set():
                 return
-            user, others = f"user-{k % 60}", [f"user-{(k + n) % 60}" for n in range(3)]
+            user, others = f"user-{k % 60}", [f"user-{(100 * k + n) % CROWD}" for n in range(100)]
             ranked = {"user_id": user, "candidates": ["item/1", "item/2", "nobody knows it"]}
             for what, answer in (
                 ("get", client.get(f"/v1/users/{user}/recommendations?k=5")),
@@ -182,6 +186,7 @@ def test_the_store_is_stopped_and_started_under_load_over_http(trained: Model, o
         api.await_ready()
         asking = [pool.submit(asked_over_http, str(api.client.base_url), worker, stop, found) for worker in range(3)]
         try:
+            await_until(lambda: api.client.get("/v1/stats").json()["users_in_memory"] == 4096, PATIENCE_S, api.words)
             await_answers(200)
             assert ways(0, True) == set()
             for _ in range(2):
