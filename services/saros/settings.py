@@ -478,7 +478,7 @@ class ApiSettings(_Concern):
         float, Field(ge=0.1, le=86_400, description="Seconds behind the model's log above which it is not ready")
     ] = 30.0
     cache_users: Annotated[
-        int, Field(ge=0, le=50_000_000, description="Users whose rows are kept in memory; 0 = none")
+        int, Field(ge=0, le=50_000_000, description="Users whose rows are kept in memory; 4096 at least")
     ] = 100_000
 
 

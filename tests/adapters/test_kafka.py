@@ -7,8 +7,19 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client import REGISTRY
 
-from saros.adapters.kafka import Admin, Cluster, Copies, EmbeddedBroker, LostPlaceError, Reader, Writer, check_topic
+from saros.adapters.kafka import (
+    Admin,
+    Cluster,
+    Copies,
+    EmbeddedBroker,
+    LostPlaceError,
+    Reader,
+    Writer,
+    check_times,
+    check_topic,
+)
 from saros.adapters.kafka.checks import judge_copies
+from saros.core.events import TIME_MAX_MS
 from saros.errors import BrokerError, InputError, SarosError
 from tests.broker import Broker
 
@@ -94,6 +105,28 @@ def test_who_looks_commits_nothing(cluster: Cluster, made: str, group: str, real
     assert committed.offset < 0, "there is none"
 
 
+def test_times_that_senders_say_are_bounded(cluster: Cluster, topic: str, group: str) -> None:
+    """One sends microseconds for milliseconds."""
+    admin = Admin(cluster)
+    admin.ensure(
+        topic, 1, 1, {"message.timestamp.type": "CreateTime", "message.timestamp.after.max.ms": str(2**63 - 1)}
+    )
+    assert "trusts their clocks; set message.timestamp.type=LogAppendTime" in check_times(admin, topic)
+    other = Producer({"bootstrap.servers": cluster.bootstrap})
+    for time_ms in (1_700_000_000_000, 1_700_000_000_000_000):
+        other.produce(topic, b"a", partition=0, timestamp=time_ms)
+    other.flush(20)
+    reader = Reader(cluster, group)
+    reader.assign(topic, [(0, 0)])
+    found = list[int]()
+    until = time.monotonic() + 20
+    while len(found) < 2:
+        assert time.monotonic() < until
+        found += reader.poll(10, 0.2).log_ms.tolist()
+    assert found == [1_700_000_000_000, TIME_MAX_MS]
+    reader.close()
+
+
 def test_a_place_that_is_not_there_is_an_error(cluster: Cluster, made: str, group: str) -> None:
     writer = Writer(cluster)
     writer.send(made, 0, b"one")
@@ -172,6 +205,7 @@ def test_a_topic_that_may_lose_what_it_acknowledged_is_warned_of(cluster: Cluste
     admin = Admin(cluster)
     assert admin.copies(made) == Copies(1, 1)
     assert admin.copies("nowhere") is None
+    assert check_times(admin, made) == ""
     warning = check_topic(admin, made)
     assert warning.startswith(f"topic {made} has replication factor 1 and min.insync.replicas 1: ")
     assert "kafka-reassign-partitions), then set min.insync.replicas=2" in warning

@@ -37,6 +37,7 @@ class Double:
         self.partitions = partitions
         self.asked: list[Wish] = []
         self.reasons: list[str] = []
+        self.dead = ""
         self.closed = False
         self.go_on: asyncio.Event | None = None  # set: `recommend` waits for it
         self.waiting: Waiting = nullcontext  # what it does so in, where a wish has a token
@@ -50,11 +51,17 @@ class Double:
     async def start(self) -> None:
         pass
 
+    def end_waits(self) -> None:
+        pass
+
     async def close(self) -> None:
         self.closed = True
 
     def why_not_ready(self) -> list[str]:
         return self.reasons
+
+    def why_dead(self) -> str:
+        return self.dead
 
     async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
         self.asked += wishes
@@ -166,7 +173,7 @@ def served(
     failures: list[BaseException | None] = []
     listener = listening("127.0.0.1", 0)
     app = App(service, failures.append, guard, access)
-    server = new_server(app, header_max_bytes, header_timeout_s, service.live.end)
+    server = new_server(app, header_max_bytes, header_timeout_s, service.end)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     running = Served(model, f"http://127.0.0.1:{listener.getsockname()[1]}", app, service, server)

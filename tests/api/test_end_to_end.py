@@ -207,6 +207,20 @@ def test_requests_under_way_are_answered_when_it_is_told_to_stop(live: Model) ->
     live.check()
 
 
+def test_who_waits_for_a_token_is_answered_when_it_is_told_to_stop(live: Model) -> None:
+    with started(live, SAROS_API__WAIT_MS_MAX="60000") as api, ThreadPoolExecutor(2) as pool:
+        api.await_ready()
+        far = {"min_token": "0:1000000", "wait_ms": "60000"}
+        waiting = [
+            pool.submit(api.client.get, "/v1/recommendations", params={"user_id": "ann", **far}),
+            pool.submit(api.client.get, "/v1/gate", params=far),
+        ]
+        await_until(lambda: "saros_api_requests_waiting 2.0" in api.client.get("/metrics").text)
+        stop(api)
+        for one in waiting:
+            assert (one.result().status_code, one.result().json()["token_reached"]) == (200, False)
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_it_is_not_open_to_others_by_accident(trained: Model, host: str) -> None:
     answer = subprocess.run(

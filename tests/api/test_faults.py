@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -26,7 +27,9 @@ from saros.core.catalogue import Catalogue
 from saros.core.items import Items
 from saros.core.jit import I32
 from saros.core.topk import top_k
+from saros.redo.fence import FENCE_BYTES
 from saros.redo.replica import Replica
+from saros.wire.v1.events_pb2 import Event, ItemUpsert
 from tests.api.runs import PATIENCE_S, Sender, reached, run, serving, trim_all, until, written
 from tests.api.test_end_to_end import started
 from tests.broker import Broker
@@ -141,13 +144,17 @@ def test_the_store_is_stopped_and_started_under_load(trained: Model, own_store: 
     run(work())
 
 
+# More than the 4,096 that are kept in memory at least.
+CROWD = 4500
+
+
 def asked_over_http(url: str, worker: int, stop: threading.Event, found: list[tuple[str, int, bool]]) -> None:
     """Ask for lists in all ways, of users that have no room in memory together; note status and whether it is stale."""
     with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         for k in count(20 * worker):
             if stop.is_set():
                 return
-            user, others = f"user-{k % 60}", [f"user-{(k + n) % 60}" for n in range(3)]
+            user, others = f"user-{k % 60}", [f"user-{(100 * k + n) % CROWD}" for n in range(100)]
             ranked = {"user_id": user, "candidates": ["item/1", "item/2", "nobody knows it"]}
             for what, answer in (
                 ("get", client.get(f"/v1/users/{user}/recommendations?k=5")),
@@ -179,6 +186,7 @@ def test_the_store_is_stopped_and_started_under_load_over_http(trained: Model, o
         api.await_ready()
         asking = [pool.submit(asked_over_http, str(api.client.base_url), worker, stop, found) for worker in range(3)]
         try:
+            await_until(lambda: api.client.get("/v1/stats").json()["users_in_memory"] == 4096, PATIENCE_S, api.words)
             await_answers(200)
             assert ways(0, True) == set()
             for _ in range(2):
@@ -320,6 +328,72 @@ def test_a_record_that_cannot_be_folded_is_not_folded_in_part(trained: Model, mo
                 assert (answer.token_reached, answer.stale) == (True, False)
                 assert model._world is not None
                 assert rows_of(model._world.replica.items) == rows_of(replayed(trained).items)
+
+    run(work())
+
+
+def upserts_of(redis: Any, model: str) -> list[tuple[bytes, bytes, bytes]]:
+    """Return what the store has of items beyond their texts: key, field and value."""
+    keys = redis.scan_iter(f"{{{model}:*}}:name")
+    return [(key, *pair) for key in keys for pair in redis.hgetall(key).items() if pair[1].startswith(b"\xff")]
+
+
+@pytest.mark.parametrize("what", ["name", "head"])
+def test_a_store_whose_messages_are_damaged_is_told_and_read_again(trained: Model, what: str) -> None:
+    async def work() -> None:
+        redis: Any = connect(trained.settings["SAROS_REDIS__URL"])
+        sender = Sender(trained)
+        with running([trained.trainer()]):
+            sender.learn("ann", 3)
+            sender.send(Event(item_upsert=ItemUpsert(item_id="told", categories=["red"])))
+            async with serving(trained) as model:
+                await reached(model, trained)
+                await written(trained)
+        if what == "name":
+            ((key, field, whole),) = upserts_of(redis, trained.name)
+            redis.hset(key, field, b"\xff\xff\xff")
+        else:
+            key = next(redis.scan_iter(f"{{{trained.name}:*}}:pf:*"))
+            whole = redis.get(key) or b""
+            redis.set(key, whole[:FENCE_BYTES] + b"\xff\xff")
+        async with serving(trained, ready=False) as model:
+            await until(lambda: "damaged" in model.why_not_ready()[0], lambda: str(model.why_not_ready()))
+            assert model.why_dead() == ""
+            if what == "name":
+                redis.hset(key, field, whole)
+            else:
+                redis.set(key, whole)
+            await until(lambda: not model.why_not_ready(), lambda: str(model.why_not_ready()))
+        redis.close()
+
+    run(work())
+
+
+def test_a_defect_in_folding_or_in_the_feed_is_told_where_processes_are_watched(
+    trained: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise LookupError("of the test")
+
+    async def work() -> None:
+        Sender(trained).learn("ann", 3)
+        with running([trained.trainer()]):
+            async with serving(trained) as model:
+                await reached(model, trained)
+                assert model.why_dead() == ""
+                with monkeypatch.context() as patch:
+                    patch.setattr(Shelf, "tend", fail)
+                    await until(model.why_dead)
+                assert model.why_dead() == "folding has ended: LookupError('of the test')"
+                assert model.why_not_ready() == [model.why_dead()]
+                (answer,) = await model.recommend([Wish("ann")])
+                assert answer.items, "it answers on from what it has"
+            async with serving(trained) as model:
+                with monkeypatch.context() as patch:
+                    patch.setattr(RedoLog, "poll", fail)
+                    await until(model.why_dead)
+                assert model.why_dead() == "the feed has ended: LookupError('of the test')"
+                assert model.why_not_ready() == [model.why_dead()]
 
     run(work())
 

@@ -1,6 +1,7 @@
 """Anything at all over a socket, with keys in force: whatever headers, ids and bodies come, no answer is 5xx.
 
-The server is real; the model behind it knows its answers by heart, and Kafka is the broker of this run.
+The server is real; the model behind it knows its answers by heart, and Kafka is the broker of this run. A few examples
+are for a model that learns, in a process of its own.
 """
 
 import json
@@ -8,7 +9,7 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote_from_bytes
 from uuid import uuid4
 
@@ -24,7 +25,10 @@ from saros.api.keys import entry_of, new_key, read_entries
 from saros.api.limits import Limits
 from saros.api.scopes import ROUTES
 from tests.api.double import ITEMS, Double, Served, served
+from tests.api.test_end_to_end import started
 from tests.broker import Broker
+from tests.store import StoreServer
+from tests.trainer.runs import Model, running
 
 # The server is in this process, and its threads may draw at random while an example is made.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
@@ -72,6 +76,27 @@ bodies = st.one_of(
     values_of_json.map(lambda value: json.dumps(value).encode()),
     st.lists(values_of_json, max_size=3).map(lambda all_of: b"\n".join(json.dumps(one).encode() for one in all_of)),
 )
+# Bodies that are good where they are sent.
+fitting: st.SearchStrategy[tuple[tuple[str, str], dict[str, Any]]] = st.sampled_from([
+    (("POST", "/v1/events"), {"kind": "click", "user": "ann", "item": "a"}),
+    (("POST", "/v1/events"), {"kind": "impression", "user": "ann", "items": ["a", "b"]}),
+    (("POST", "/v1/events"), {"kind": "item", "item": "a", "categories": ["x"]}),
+    (("POST", "/v1/recommendations"), {"user_id": "ann", "explore": 0.5, "diversity": 0.5, "explain": True}),
+    (("POST", "/v1/recommendations"), {"users": ["ann", "bob"], "min_token": "0:0,0:1,2:7"}),
+    (("POST", "/v1/recommendations"), {"session": [{"item": "a", "kind": "click"}], "category": "x"}),
+    (("POST", "/v1/rank"), {"user_id": "ann", "candidates": ["a", "b"]}),
+    (("PUT", "/v1/items"), {"categories": ["x"], "hidden": False, "expires_at": 4e9, "properties": {"p": "1"}}),
+    (("PATCH", "/v1/items/{item_id}"), {"categories": ["y"], "expires_at": 1.0}),
+    (("POST", "/v1/items:batch"), {"items": [
+        {"op": "put", "item_id": "a", "categories": ["x"]}, {"op": "patch", "item_id": "a", "hidden": True},
+        {"op": "delete", "item_id": "b"},
+    ]}),
+    (("PATCH", "/v1/gate"), {"blocks_max": 60, "blocks_min": 2}),
+    (("PATCH", "/v1/gate"), {"blocks_max": "p95", "repeat_clicks": "learn", "revision": 1}),
+])  # fmt: skip
+nearly_fitting = st.tuples(fitting, st.dictionaries(fields, leaves, max_size=1)).map(
+    lambda both: (both[0][0], json.dumps({**both[0][1], **both[1]}).encode())
+)
 media = st.sampled_from(
     [b"application/json", b"application/x-ndjson", b"application/x-protobuf", b"text/plain", b"\xff"]
 )
@@ -85,13 +110,32 @@ def api(broker: Broker) -> Iterator[Served]:
     Admin(Cluster(broker.address)).ensure(topic, Double().partitions, 1, EVENTS_SETTINGS)
     with served(
         Double(), bootstrap=broker.address, topic=topic, limits=limits, guard=guard, access=AccessLog(1.0)
-    ) as running:
-        yield running
+    ) as serving:
+        yield serving
 
 
-def say(api: Served, request: bytes, *, ends: bool) -> list[bytes]:
+class Learned(NamedTuple):
+    """A server with a model that learns."""
+
+    url: str
+
+
+@pytest.fixture(scope="module")
+def learned(
+    real_broker: Broker, store_server: StoreServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Learned]:
+    model = Model(f"m{uuid4().hex[:12]}", real_broker.address, store_server.url, tmp_path_factory.mktemp("model"))
+    more = {"SAROS_API__KEYS": entry_of("all", ["admin"], KEY), "SAROS_API__WAIT_MS_MAX": "5"}
+    with running([model.trainer()]), started(model, **more) as api:
+        api.await_ready()
+        yield Learned(str(api.client.base_url))
+        assert api.client.get("/livez").status_code == 200
+        assert "request failed" not in api.words()
+
+
+def say(api: Served | Learned, request: bytes, *, ends: bool) -> list[bytes]:
     """Send bytes, and return the first line of each answer. What does not end by itself, as noise may, we end."""
-    host, port = api.url.removeprefix("http://").split(":")
+    host, port = api.url.removeprefix("http://").rstrip("/").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as wire:
         wire.sendall(request)
         if not ends:
@@ -103,7 +147,7 @@ def say(api: Served, request: bytes, *, ends: bool) -> list[bytes]:
     return [line for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
 
 
-def check(api: Served, request: bytes, *, ends: bool = True) -> None:
+def check(api: Served | Learned, request: bytes, *, ends: bool = True) -> None:
     """No answer is 5xx, and whatever is a request has one."""
     lines = say(api, request, ends=ends)
     assert lines or not ends, request
@@ -152,6 +196,32 @@ def test_bytes(api: Served, noise: bytes) -> None:
     check(api, noise, ends=False)
 
 
+def send(api: Served | Learned, route: tuple[str, str], body: bytes) -> None:
+    headers = [(b"x-api-key", KEY.encode()), (b"content-type", b"application/json")]
+    target = target_of(route[1], b"item/1", b"item_id=item/1" if route[1] == "/v1/items" else b"")
+    check(api, head(route[0].encode(), target, [*headers, (b"content-length", b"%d" % len(body))]) + b"\r\n" + body)
+
+
+@settings(BOUNDED, max_examples=250)
+@given(nearly_fitting)
+def test_bodies_that_fit_but_for_a_field(api: Served, asked: tuple[tuple[str, str], bytes]) -> None:
+    send(api, *asked)
+
+
+@settings(BOUNDED, max_examples=120)
+@given(nearly_fitting)
+def test_bodies_for_a_model_that_learns(learned: Learned, asked: tuple[tuple[str, str], bytes]) -> None:
+    send(learned, *asked)
+
+
+@settings(BOUNDED, max_examples=120)
+@given(routes.filter(lambda route: route[1] != "/v1/live"), ids, queries)
+def test_ids_and_queries_for_a_model_that_learns(
+    learned: Learned, route: tuple[str, str], raw: bytes, query: bytes
+) -> None:
+    check(learned, head(route[0].encode(), target_of(route[1], raw, query), [(b"x-api-key", KEY.encode())]) + b"\r\n")
+
+
 def test_after_all_of_it_the_server_lives(api: Served) -> None:
     assert api.client.get("/livez").status_code == 200
     assert api.client.get("/v1/users/ann/recommendations", headers={"x-api-key": KEY}).status_code == 200
@@ -159,3 +229,6 @@ def test_after_all_of_it_the_server_lives(api: Served) -> None:
     statuses = set(re.findall(r'saros_api_requests_total\{.*status="(\d+)"', text))
     assert {"200", "202", "401", "404", "415", "422"} <= statuses, "all kinds of answers were given"
     assert max(statuses) < "500"
+    for method, route in (("PUT", "/v1/items"), ("PATCH", "/v1/items/{item_id}"), ("POST", "/v1/items:batch"),
+                          ("PATCH", "/v1/gate"), ("POST", "/v1/events")):  # fmt: skip
+        assert f'saros_api_requests_total{{method="{method}",route="{route}",status="202"}}' in text, route

@@ -224,6 +224,14 @@ def test_batches_have_limits(api: Served) -> None:
     assert answer.json()["rejected"][0]["reason"] == "unknown_item"
 
 
+def test_a_change_of_an_item_that_the_batch_has_deleted_is_refused(linked: Served) -> None:
+    one, hide = {"item_id": "item/1"}, {"op": "patch", "item_id": "item/1", "hidden": True}
+    batch = [{"op": "delete", **one}, hide, {"op": "put", **one}, hide]
+    told = linked.client.post("/v1/items:batch", json={"items": batch}).json()
+    assert told["accepted"] == 3
+    assert [(bad["index"], bad["reason"]) for bad in told["rejected"]] == [(1, "unknown_item")]
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -382,6 +390,39 @@ def test_a_change_that_not_all_partitions_took_names_those_and_counts_no_events(
         assert not {"accepted", "unacknowledged", "rejected"} & told.keys()
         assert len(before) == 2
         assert counted(running) == before
+
+
+def test_a_change_that_not_all_partitions_took_can_be_sent_again(
+    linked: Served, real_broker: Broker, made: str, group: str
+) -> None:
+    model = linked.model
+    before, model.gate = model.gate, Gates(PARTITIONS, GateRules(), log_id=8)
+    partial = gate_change(GateRules(blocks_max=60, window_days=3), 2)
+    model.gate.note(0, pb.Partition(gate=gate_change(GateRules(window_days=3), 1)))
+    model.gate.note(1, pb.Partition(gate=partial))
+    body = {"blocks_max": 60, "revision": 1}
+    for other in ({**body, "blocks_max": 61}, {**body, "blocks_min": 99}, {**body, "revision": 9}, {"revision": 1}):
+        check_problem(linked.client.patch("/v1/gate", json=other), 409, "conflict")
+    again = linked.client.patch("/v1/gate", json=body)
+    assert again.status_code == 202, again.text
+    assert (again.json()["revision"], again.json()["settings"]["window_days"]) == (2, 3)
+    found = sent(real_broker, made, group)[-PARTITIONS:]
+    assert sorted(home for home, _ in found) == [0, 1, 2]
+    assert all(event.gate_change == partial for _, event in found)
+    for partition in range(PARTITIONS):
+        model.gate.note(partition, pb.Partition(gate=partial))
+    check_problem(linked.client.patch("/v1/gate", json=body), 409, "conflict")
+    model.gate = before
+
+
+def test_a_change_that_came_though_nobody_acknowledged_it_is_no_conflict_with_itself() -> None:
+    model, body = Double(PARTITIONS), {"blocks_max": 60, "revision": 0}
+    with served(model, ack_timeout_s=0.3) as running:
+        check_problem(running.client.patch("/v1/gate", json=body), 503, "kafka-away")
+        for partition in range(PARTITIONS):
+            model.gate.note(partition, pb.Partition(gate=gate_change(GateRules(blocks_max=60), 1)))
+        check_problem(running.client.patch("/v1/gate", json={**body, "blocks_max": 61}), 409, "conflict")
+        check_problem(running.client.patch("/v1/gate", json=body), 503, "kafka-away")
 
 
 def test_another_log_begins_with_the_first_revision(linked: Served) -> None:

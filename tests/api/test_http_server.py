@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
 from saros.api.limits import Limits
+from saros.api.server import listening
 from tests.api.double import Double, Served, check_problem, served
 
 PLAIN = b"GET /v1/users/ann/recommendations?k=2 HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -117,6 +118,11 @@ def test_requests_in_work_are_finished_before_the_end() -> None:
     timer.join()
 
 
+def test_who_comes_before_the_server_runs_waits_for_it() -> None:
+    with closing(listening("127.0.0.1", 0)) as listener:
+        socket.create_connection(listener.getsockname(), timeout=5).close()
+
+
 def test_it_is_live_before_it_is_ready_and_answers_on_when_it_is_late() -> None:
     model = Double()
     model.reasons = ["the catalogue is not loaded", "9 s behind"]
@@ -132,6 +138,10 @@ def test_it_is_live_before_it_is_ready_and_answers_on_when_it_is_late() -> None:
         check_problem(api.client.post("/v1/rank", json={"user_id": "a", "candidates": ["b"]}), 503, "not-ready")
         model.reasons = []
         assert api.client.get("/readyz").json() == {"status": "ready"}
+        model.dead = "the feed has ended: a defect"
+        answer = api.client.get("/livez")
+        check_problem(answer, 503, "not-live")
+        assert answer.json()["detail"] == model.dead
         assert api.client.get("/v1/users/ann/recommendations").status_code == 200
         model.reasons = ["31 s behind"]
         assert api.client.get("/readyz").status_code == 503

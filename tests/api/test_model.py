@@ -12,7 +12,7 @@ import pytest
 from saros.api import desk
 from saros.api.model import Model as Served
 from saros.api.model import Wish
-from saros.api.plan import Extras
+from saros.api.plan import Extras, read_token
 from saros.api.service_schemas import Stats
 from saros.core.gate import GateRules
 from saros.wire.v1.events_pb2 import Event, ItemUpsert
@@ -89,13 +89,14 @@ def test_read_your_writes_a_hundred_times(live: Model, sender: Sender) -> None:
                 assert item not in ids(answer.items), k
                 if k >= 10:  # b = 2, and B = 12
                     assert (answer.source, answer.user_state) == ("model", "in_band")
-            for token in ("", "0", "0:", "x:1", "3:0", "0:-1", "0:1,", "0:1;1:1"):
-                if token:
-                    with pytest.raises(ValueError, match="token"):
-                        await model.recommend([Wish("user-1", token=token)])
+            for wrong in ("0", "0:", "x:1", "3:0", "0:-1", "0:1,", "0:1;1:1"):
+                with pytest.raises(ValueError, match="token"):
+                    await model.recommend([Wish("user-1", token=wrong)])
             (late,) = await model.recommend([Wish("user-1", token="0:1000000", wait_ms=30)])
             assert late.token_reached is False
             assert late.items
+            several = [Wish("user-1", token=text) for text in ("", token, "0:1000000", "0:0,0:1000000,0:1")]
+            assert [each.token_reached for each in await model.recommend(several)] == [None, True, False, False]
 
     run(work())
 
@@ -138,6 +139,61 @@ def test_whoever_waits_for_a_token_says_so_and_nobody_else(live: Model, sender: 
             assert (found is not None, reached_it, inside) == (True, False, 0)
 
     run(work())
+
+
+def test_at_the_end_nobody_waits_for_a_token_any_more(live: Model, sender: Sender) -> None:
+    async def work() -> None:
+        token = sender.learn("bob", 3)
+        async with serving(live) as model:
+            await model.recommend([Wish("bob", token=token, wait_ms=9000)])
+            await written(live)
+            far = Wish("bob", token="0:1000000", wait_ms=600_000)
+            entered = asyncio.Event()
+
+            @contextmanager
+            def waiting() -> Iterator[None]:
+                entered.set()
+                yield
+
+            model._waiting = waiting
+            first = asyncio.create_task(model.recommend([far]))
+            await entered.wait()
+            model.end_waits()
+            async with asyncio.timeout(30):
+                assert [answer.token_reached for answer in await first] == [False]
+                assert (await model.rank(far, ["left/0"])).token_reached is False
+                found, reached_it = await model.person("bob", far.token, far.wait_ms)
+            assert (found is not None, reached_it) == (True, False)
+
+    run(work())
+
+
+def test_a_token_is_read_once_for_all_users_of_a_call(
+    live: Model, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        token = sender.learn("bob", 3)
+        async with serving(live) as model:
+            texts = list[str]()
+
+            def read(text: str, partitions: int) -> dict[int, int]:
+                texts.append(text)
+                return read_token(text, partitions)
+
+            monkeypatch.setattr("saros.api.model.read_token", read)
+            many = [Wish(f"user-{k}", token=token, wait_ms=9000) for k in range(50)]
+            assert all(answer.token_reached for answer in await model.recommend(many))
+            assert texts == [token]
+
+    run(work())
+
+
+def test_a_token_is_folded_to_the_furthest_place_of_each_partition() -> None:
+    assert read_token("1:7", 2) == {1: 7}
+    assert read_token("1:7,0:0,1:9,1:8", 2) == {0: 0, 1: 9}
+    assert read_token(",".join(["0:5"] * 1024), 2) == {0: 5}
+    with pytest.raises(ValueError, match="1024 places at most"):
+        read_token(",".join(["0:5"] * 1025), 2)
 
 
 def test_one_call_of_many_wishes_gives_way_between_its_pieces(

@@ -139,3 +139,15 @@ def test_a_value_that_is_cut_off_is_refused_and_changes_nobody(cut: int) -> None
     with pytest.raises(ValueError, match="a user's value 0"):
         take(cache, 1, -1, 7, stored(record, 9)[:cut])
     assert row(cache, 7) is None
+
+
+def test_nothing_of_a_former_user_stays_in_its_place() -> None:
+    cache, keys = people(), np.arange(MOST + 100, dtype=np.uint64)
+    absorb(cache, 3, record_of(keys[:MOST]))
+    cache.meet(0, 3)
+    record = record_of(keys[MOST:])
+    record.users.flags, record.users.rows = bytes(100), b""  # states without rows
+    absorb(cache, 4, record)
+    slots = cache._table.find(keys[MOST:])
+    assert (slots >= 0).all()
+    assert (cache._arrays.rows[slots] == 0).all()

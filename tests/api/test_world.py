@@ -3,7 +3,7 @@
 import gc
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,16 @@ from saros.adapters.redo import Message
 from saros.api.answers import best, best_of
 from saros.api.people import NOBODY
 from saros.api.plan import ApiPlan, Wish, pairs_of
-from saros.api.replies import items_of, to_json
+from saros.api.replies import Times, items_of, to_json
 from saros.api.sizes import bytes_of
 from saros.api.world import World, read_ahead
 from saros.core.events import CLICK, IMPRESSION, Events
 from saros.core.gate import GateRules
 from saros.core.ids import hash_texts
 from saros.core.items import Items
+from saros.core.jit import I32
 from saros.core.learner import Learner
+from saros.core.masks import Mask
 from saros.core.rows import live_rows
 from saros.core.sessions import SessionRules
 from saros.core.step import live_step
@@ -153,6 +155,15 @@ def test_records_of_a_backlog_count_in_how_late_it_is_once_the_log_was_followed(
     assert len(took) == 4
 
 
+def test_a_time_that_no_calendar_has_is_told_as_the_last_one() -> None:
+    """A topic whose writers set the time may have it in microseconds."""
+    times = Times()
+    for ms in (1_700_000_000_000_000, 2**63 - 1):
+        assert times.text(ms) == "9999-12-31T23:59:59.999Z"
+    assert times.text(1_700_000_000_250) == "2023-11-14T22:13:20.250Z"
+    assert times.text(0) is None
+
+
 def test_what_is_known_of_items_is_in_the_sum_of_bytes() -> None:
     def filled(text: str, count: int) -> World:
         world = new_world()
@@ -167,6 +178,54 @@ def test_what_is_known_of_items_is_in_the_sum_of_bytes() -> None:
     short, long, few = filled("", 1000), filled("x" * 2000, 1000), filled("x" * 2000, 10)
     assert 0.9 < (long.shelf.nbytes - short.shelf.nbytes) / 2_000_000 < 1.3
     assert long.shelf.nbytes - few.shelf.nbytes > 2_000_000
+
+
+def test_items_that_expire_at_one_moment_are_put_away_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, puts = 1_000_000.0, list[int]()
+    monkeypatch.setattr("saros.api.shelf.time.time", lambda: now_s)
+    world, count = new_world(), 5000
+    told = [ItemUpsert(item_id=f"item-{k}", expires_at_ms=1_000_001_000 + k % 2) for k in range(count)]
+    told += [ItemUpsert(item_id="over", expires_at_ms=1), ItemUpsert(item_id="later", expires_at_ms=2_000_000_000)]
+    told += [ItemUpsert(item_id="item-7"), ItemUpsert(item_id="item-9", expires_at_ms=2_000_000_000)]
+    for _ in world.absorb(read_ahead([Log().record(0, ["ann"], [["a", "b"]], upserts=told)], DIM)):
+        pass
+    slots = world.shelf.slots_of([f"item-{k}" for k in range(count)])
+    assert world.shelf.served(slots).all()
+    assert world.shelf.served(world.shelf.slots_of(["over", "later", "a"])).tolist() == [False, True, True]
+    put = Mask.put
+
+    def counted(mask: Mask, slots: I32 | Sequence[int], inside: bool = True) -> None:
+        puts.append(len(slots))
+        put(mask, slots, inside)
+
+    monkeypatch.setattr(Mask, "put", counted)
+    now_s += 1.001
+    served = world.shelf.served(slots)
+    assert puts == [count - 2]
+    assert np.flatnonzero(served).tolist() == [7, 9], "these were told anew"
+
+
+def test_room_for_items_that_only_upserts_name_comes_back_as_they_are_learned() -> None:
+    log, small = Log(), PLAN._replace(items_max=3)
+    world = World(small, Replica(GENESIS, Items(live_rows(DIM), LIMIT)))
+
+    def take(slate: list[str], *told: str) -> None:
+        upserts = [ItemUpsert(item_id=item) for item in told]
+        for _ in world.absorb(read_ahead([log.record(0, ["ann"], [slate], upserts=upserts)], DIM)):
+            pass
+
+    def left_out() -> float:
+        return REGISTRY.get_sample_value("saros_api_items_left_out_total") or 0.0
+
+    before = left_out()
+    take(["a", "b"], "new-1", "new-2", "new-3", "new-4", "a")
+    assert (world.shelf.slots_of(["new-1", "new-2", "new-3", "new-4"]) >= 0).tolist() == [True, True, True, False]
+    assert (world.shelf.unlearned, left_out()) == (3, before + 1)
+    take(["new-1", "new-2"], "new-5", "new-6", "new-7")
+    assert (world.shelf.slots_of(["new-5", "new-6", "new-7"]) >= 0).tolist() == [True, True, False]
+    take(["new-1", "new-7"])
+    assert world.shelf.served(world.shelf.slots_of(["new-7"])).all(), "it was learned"
+    assert (world.shelf.unlearned, left_out()) == (3, before + 2)
 
 
 @pytest.mark.parametrize("make", [

@@ -3,24 +3,32 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import httpx
 import pytest
 
 from saros.client import (
+    AsyncBatcher,
     AsyncClient,
+    Batcher,
     BatcherCounts,
     BusyError,
     Client,
     ClientError,
     Event,
     QueueFullError,
+    Receipt,
     Rejected,
     Retries,
+    UnreadableError,
     UnsentError,
+    UnusableError,
 )
-from tests.client.between import Between, drop_after, problem
+from saros.client.batches import Room
+from saros.client.events import Line
+from tests.client.between import Between, drop_after, page, problem
 from tests.client.conftest import KEYS
 from tests.client.test_client import WAIT_MS, click, show
 from tests.trainer.runs import await_until
@@ -142,6 +150,63 @@ def test_what_is_left_at_the_end_is_told(client: Client, between: Between) -> No
     with pytest.raises(ClientError, match="closed"):
         events.put(click("late", "x"))
     assert not any(thread.name == "saros-batcher" for thread in threading.enumerate())
+
+
+def test_a_page_in_place_of_an_answer_costs_no_event(client: Client, between: Between) -> None:
+    between.always = page(200)
+    with client.batcher(size=2, every_s=LONG_S, queue_max=2) as events:
+        for event in block("page a"):
+            events.put(event)
+        await_until(lambda: len(between.seen) > 0 and events.counts == BatcherCounts(0, 0, 2))
+        with pytest.raises(UnsentError) as left:
+            events.flush(0.2)
+        assert isinstance(left.value.__cause__, UnsentError)
+        assert isinstance(left.value.__cause__.__cause__, UnreadableError)
+        with pytest.raises(QueueFullError) as full:
+            events.put(click("page a", "x"))
+        assert isinstance(full.value.__cause__, UnsentError)
+        between.always = None
+    assert events.counts == BatcherCounts(2, 0, 0)
+
+
+def test_events_are_told_where_the_http_client_was_closed_first(url: str) -> None:
+    http = httpx.Client()
+    events = Client(url, key=KEYS["ingest"], http=http).batcher(size=10, every_s=LONG_S)
+    http.close()
+    events.put(click("closed", "x"))
+    with pytest.raises(UnsentError, match="1 events") as caught:
+        events.close(1)
+    assert isinstance(caught.value.__cause__, UnsentError)
+    assert isinstance(caught.value.__cause__.__cause__, UnusableError)
+
+
+def test_whatever_goes_wrong_events_stay_and_are_sent_again() -> None:
+    """Even where it is an error that nobody thought of."""
+    asked = list[int]()
+
+    def fails(lines: Sequence[Line]) -> Receipt:
+        asked.append(len(lines))
+        raise LookupError("a defect")
+
+    async def fails_too(lines: Sequence[Line]) -> Receipt:
+        return fails(lines)
+
+    batcher = Batcher(fails, Room(1, LONG_S, 10), None)
+    batcher.put(click("any", "x"))
+    with pytest.raises(UnsentError) as caught:
+        batcher.close(0.3)
+    assert isinstance(caught.value.__cause__, UnsentError)
+    assert isinstance(caught.value.__cause__.__cause__, LookupError)
+
+    async def work() -> None:
+        other = AsyncBatcher(fails_too, Room(1, LONG_S, 10), None)
+        await other.put(click("any", "x"))
+        with pytest.raises(UnsentError, match="defect"):
+            await other.close(0.3)
+        assert other.counts == BatcherCounts(0, 0, 1)
+
+    asyncio.run(work())
+    assert asked == [1, 1]
 
 
 @pytest.mark.parametrize("wrong", [{"size": 0}, {"size": 11, "queue_max": 10}, {"every_s": 0.0}])

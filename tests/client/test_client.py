@@ -6,12 +6,15 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from saros.api.data_schemas import GateChangeBody, ItemBody, ItemChange
+from saros.api.schemas import RankBody, RecommendBody
 from saros.client import (
     ApiError,
     AsyncClient,
@@ -29,6 +32,9 @@ from saros.client import (
     UnauthorizedError,
     UnreadableError,
     UnsentError,
+    UnusableError,
+    admin,
+    calls,
 )
 from saros.errors import SarosError
 from tests.api.test_end_to_end import started
@@ -96,11 +102,17 @@ def test_every_call(client: Client) -> None:
     assert client.recommend("ann", category="none of that name").items == ()
     one, two = client.recommend_many(["ann", "nobody"], k=1)
     assert (one.user_id, one.source, two.user_id, two.source) == ("ann", "model", "nobody", "popular")
-    guest = client.recommend_guest([SessionEvent("bad/0", "impression"), SessionEvent("good/0", "click")], k=3)
+    session = [SessionEvent("bad/0", "impression"), SessionEvent("good/0", "click")]
+    guest = client.recommend_guest(session, k=3, exclude_seen=False, explain=True, diversity=0.1, explore=0.0, seed="s")
     assert guest.source == "session"
+    assert guest.items[0].item_id == "good/0", "what it clicked is not left out"
+    assert guest.items[0].explain is not None
     ranked = client.rank("nobody", ["bad/0", "good/0"])
     assert [item.item_id for item in ranked.items] == ["good/0", "bad/0"]
-    assert len(client.rank_guest([SessionEvent("good/1", "click")], ["bad/1", "good/0"], k=1).items) == 1
+    clicked = [SessionEvent("good/1", "click")]
+    assert len(client.rank_guest(clicked, ["bad/1", "good/0"], k=1).items) == 1
+    (left,) = client.rank_guest(clicked, ["bad/1", "good/1"], exclude_seen=True).items
+    assert left.item_id == "bad/1"
     near = client.similar("good/0", k=2, exclude=["bad/0"])
     assert near.item_id == "good/0"
     assert len(near.items) == 2
@@ -291,6 +303,46 @@ def test_more_than_a_request_takes_goes_as_several(between: Between, through: Cl
     assert len(receipt.token.split(",")) == 3, "all of the three partitions"
 
 
+def test_what_earlier_requests_did_is_told_whatever_the_last_one_met(between: Between, through: Client) -> None:
+    between.faults = [None, None, page(200)]  # the first one is too large
+    with pytest.raises(UnsentError, match="not JSON") as caught:
+        through.send_events([click(f"some {k}", "good/0") for k in range(EVENTS_MAX)] * 2)
+    error = caught.value
+    assert isinstance(error.__cause__, UnreadableError)
+    assert error.receipt.accepted + len(error.unsent) == 2 * EVENTS_MAX
+    assert error.receipt.accepted == EVENTS_MAX
+    assert error.receipt.token
+
+
+@pytest.mark.parametrize("content", [b"[]", b'{"accepted": 1}', b'{"accepted": 1, "rejected": [], "token": null}'])
+def test_an_answer_that_cannot_be_read_to_its_end_counts_nothing(
+    between: Between, through: Client, content: bytes
+) -> None:
+    between.always = lambda exchange: exchange.say(202, content, {})
+    with pytest.raises(UnsentError) as caught:
+        through.send_events([click("torn", "x")])
+    assert (caught.value.unsent, caught.value.receipt.accepted) == ((0,), 0)
+
+
+def test_who_cannot_ask_says_so_at_once(url: str) -> None:
+    closed = Client(url)
+    closed.close()
+    for client in (closed, Client("http://[::1")):
+        with pytest.raises(UnusableError, match="cannot be asked"):
+            client.stats()
+        with pytest.raises(UnusableError):
+            next(client.live())
+        with pytest.raises(UnsentError):
+            client.send_events([click("any", "x")])
+
+    async def work() -> None:
+        async with AsyncClient("http://[::1") as client:
+            with pytest.raises(UnusableError):
+                await client.stats()
+
+    asyncio.run(work())
+
+
 def test_all_bad_is_a_receipt_too(client: Client) -> None:
     receipt = client.send_events([click("", "x"), {"kind": "nothing"}])
     assert (receipt.accepted, receipt.token, [bad.index for bad in receipt.rejected]) == (0, "", [0, 1])
@@ -302,6 +354,21 @@ def test_what_is_no_json_is_the_callers_mistake(client: Client) -> None:
         client.send_events([{"kind": "click", "user": b"ann", "item": "x"}])  # type: ignore[typeddict-item]
     with pytest.raises(ValueError, match="JSON"):
         client.send_events([{"kind": "click", "user": "ann", "item": "x", "time": float("nan")}])
+
+
+def test_all_that_a_body_may_hold_has_a_parameter() -> None:
+    def given(call: Callable[..., object]) -> set[str]:
+        return set(inspect.signature(call).parameters)
+
+    whose = {"user_id", "users", "session"}
+    recommending = set(RecommendBody.model_fields) - whose
+    assert given(calls.recommend) - whose == recommending
+    assert given(calls.recommend_many) - whose == recommending
+    assert given(calls.recommend_guest) - whose == recommending
+    assert given(calls.rank) - whose == given(calls.rank_guest) - whose == set(RankBody.model_fields) - whose
+    assert given(admin.change_gate) == set(GateChangeBody.model_fields)
+    assert given(admin.put_item) == {"item_id", *ItemBody.model_fields}
+    assert given(admin.patch_item) == {"item_id", *ItemChange.model_fields}
 
 
 # --- alone, and in the README -----------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def api() -> None:
         server.should_exit = True
 
     serving = App(service, ready, guard, AccessLog(settings.api.access_log_share))
-    server = new_server(serving, settings.api.header_max_bytes, settings.api.header_timeout_s, service.live.end)
+    server = new_server(serving, settings.api.header_max_bytes, settings.api.header_timeout_s, service.end)
     reachable = "from this machine only" if alone else "from other machines, too"
     if guard.asks:
         log("everybody is asked for a key", keys=guard.keys, reachable=reachable)

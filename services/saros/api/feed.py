@@ -31,8 +31,10 @@ from saros.redo.fence import FENCE_BYTES
 from saros.redo.genesis import Genesis, read_genesis, shards_of
 from saros.redo.replica import Replica
 from saros.telemetry import Seldom, log
+from saros.wire.damage import DAMAGED
 from saros.wire.v1 import redo_pb2 as pb
 
+_LOG = logging.getLogger("saros.api")
 NO_GENESIS = "no genesis yet"
 _GENESIS_S, _AGAIN_S, _AGAIN_MOST_S = 1.0, 1.0, 30.0
 _LOOK_S = 0.5
@@ -72,6 +74,7 @@ class Feed:
         self._stop, self._again, self._is_warm = threading.Event(), threading.Event(), threading.Event()
         self._room = threading.Semaphore(_ROOM)
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+        self.died_of = ""  # what ended the thread, if something did
         self._seldom, self._were_whole = Seldom(), is_whole()
 
     def start(self) -> None:
@@ -96,6 +99,14 @@ class Feed:
             self._loop.call_soon_threadsafe(call, *arguments)
 
     def _run(self) -> None:
+        try:
+            self._follow_on()
+        except Exception as error:  # a defect: without its thread this process follows nothing any more
+            self.died_of = repr(error)
+            _LOG.exception("feed has ended")
+
+    def _follow_on(self) -> None:
+        """Boot and follow, again and again, until we are to stop."""
         pause_s = _AGAIN_S
         # In here and not before the server listens: where they are compiled, somebody may look who sees that they are.
         with suppress(_StoppedError):
@@ -108,7 +119,7 @@ class Feed:
             except SarosError as error:
                 why = str(error)
                 log("feed was interrupted", logging.WARNING, error=why)
-            except ValueError as error:
+            except DAMAGED as error:
                 why = f"the log or the store is damaged: {error}"
                 log("feed was interrupted", logging.ERROR, error=why)
             self._tell(self._listener.loading, why)

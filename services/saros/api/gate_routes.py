@@ -3,6 +3,9 @@
 A change is an event, sent to every partition: the settings as a whole, with a revision. The highest wins, so partitions
 come to the same whatever order changes reach them in; `saros.wire.rare` says what happens to two of one revision. What
 is not given is taken from the highest revision that is known here, or that was sent from here.
+
+A request that names a revision may come again, as where only a part of the partitions took its change: it is known by
+what it makes of that revision, and its change is sent once more as it was.
 """
 
 import asyncio
@@ -32,6 +35,7 @@ def _body_router(service: Service) -> APIRouter:
     router, one_by_one = APIRouter(route_class=BodyRoute), asyncio.Lock()
     sent = GateChange()  # the last one that Kafka took from here: the log has it a moment later
     used = 0  # the last revision from here, whatever became of it
+    tried: tuple[dict[str, object], GateChange] | None = None  # the last request that Kafka did not take, or in part
     log_id = 0  # of the log that both are of: another one begins anew
 
     @router.patch("/v1/gate", status_code=202, response_model=GateChanged, **docs.GATE_PATCH)
@@ -41,26 +45,32 @@ def _body_router(service: Service) -> APIRouter:
             return await change(body)
 
     async def change(body: GateChangeBody) -> Response:
-        nonlocal sent, used, log_id
+        nonlocal sent, used, log_id, tried
         gates = service.model.gates()
         if gates.log_id != log_id:
-            sent, used, log_id = GateChange(), 0, gates.log_id
+            sent, used, log_id, tried = GateChange(), 0, gates.log_id, None
         latest = sent if supersedes(sent, gates.highest) else gates.highest
-        if body.revision is not None and body.revision != latest.revision:
+        asked = body.model_dump(exclude_none=True)
+        given = {name: value for name, value in asked.items() if name != "revision"}
+        if body.revision is None or body.revision == latest.revision:
+            if not given:
+                raise invalid("body", "", "names nothing to change")
+            try:
+                rules = changed(gate_rules(latest), given)
+            except ValueError as error:
+                raise invalid("body", "", str(error)) from None
+            used = max(used, latest.revision) + 1
+            made = gate_change(rules, used)
+        elif (tried is not None and tried == (asked, latest)) or gates.is_made_of(latest, body.revision, given):
+            made = latest
+        else:
             raise ProblemError(CONFLICT, f"the gate is at revision {latest.revision}", revision=latest.revision)
-        given = body.model_dump(exclude={"revision"}, exclude_none=True)
-        if not given:
-            raise invalid("body", "", "names nothing to change")
-        try:
-            rules = changed(gate_rules(latest), given)
-        except ValueError as error:
-            raise invalid("body", "", str(error)) from None
-        used = max(used, latest.revision) + 1
-        made = gate_change(rules, used)
         assert is_gate_change(made), "trainers take what was checked"
+        tried = asked, made
         token = await service.ingest.broadcast(Event(gate_change=made), service.model.partitions)
-        sent = made
-        return json_response({"revision": used, "settings": settings_of(rules), "token": token}, 202)
+        sent, tried = made, None
+        told = {"revision": made.revision, "settings": settings_of(gate_rules(made)), "token": token}
+        return json_response(told, 202)
 
     return router
 

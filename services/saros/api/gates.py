@@ -73,6 +73,14 @@ class Gates:
         """The change that wins; of revision 0 where there was none, with the rules that the model began with."""
         return reduce(lambda one, other: other if supersedes(other, one) else one, self._changes())
 
+    def is_made_of(self, change: GateChange, revision: int, given: Mapping[str, Any]) -> bool:
+        """True if a change is what settings make of a revision that a partition still has."""
+        found = next((each for each in self._changes() if each.revision == revision), None)
+        try:
+            return found is not None and changed(gate_rules(found), given) == gate_rules(change)
+        except ValueError:
+            return False
+
     def _bounds(self, partition: int) -> tuple[int, int]:
         if self._states[partition]:
             return bounds_of(self._states[partition])

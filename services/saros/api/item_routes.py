@@ -80,16 +80,16 @@ def _body_router(service: Service, table: Table) -> APIRouter:
         service.check_ready()
         if len(body.items) > service.limits.events_max:
             raise ProblemError(TOO_LARGE, f"more than {service.limits.events_max} items in one request")
-        put: set[str] = set()  # by this very batch
+        there = dict[str, bool]()  # what this very batch puts, and what it deletes
         events: list[object] = []
         for place, action in enumerate(body.items):
             if place % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
-            if action.op == "patch" and action.item_id not in put and service.model.item(action.item_id) is None:
+            if action.op != "patch":
+                there[action.item_id] = action.op == "put"
+            elif not there.get(action.item_id, service.model.item(action.item_id) is not None):
                 events.append(BadObjectError("unknown_item", _UNKNOWN))
                 continue
-            if action.op == "put":
-                put.add(action.item_id)
             events.append(_event_of(action).SerializeToString())
         receipt = await service.ingest.take(events, service.model.partitions, admin=True)
         rejected = [one.told() for one in receipt.rejected]

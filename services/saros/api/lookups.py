@@ -21,6 +21,7 @@ from saros.core.jit import I64
 from saros.errors import SarosError, StoreError
 from saros.redo.fence import Fence
 from saros.telemetry import log
+from saros.wire.damage import DAMAGED
 from saros.wire.partitions import homes_of
 
 _TIMEOUT_S = 0.5  # an answer is served without the store after that
@@ -70,7 +71,7 @@ class Lookups:
             which = [k for home in read for k in places[home]]
             values = [value for users in read.values() for value in users.values]
             self._world.people.take(party, np.array(which, np.int32), self._offsets(read), expected, values)
-        except (SarosError, ValueError) as error:
+        except (SarosError, *DAMAGED) as error:
             self._note(str(error))
             return False
         self._note("")
@@ -114,6 +115,6 @@ class Lookups:
                 for partition, (fence, _) in (await self._reads.read(nobody)).items():
                     people.meet(partition, self._fence(partition, fence).offset)
                 self._note("")
-            except (SarosError, ValueError) as error:
+            except (SarosError, *DAMAGED) as error:
                 self._note(str(error))
             await asyncio.sleep(_AWAY_S if self.away else _BEAT_S)

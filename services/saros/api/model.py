@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from saros.adapters.person import Person as StoredPerson
@@ -21,6 +21,7 @@ from saros.api.lookups import Lookups
 from saros.api.observe import (
     API_BYTES,
     API_ITEMS,
+    API_ITEMS_UNLEARNED,
     API_REDO_LAG,
     API_REDO_LAG_SECONDS,
     API_STALE,
@@ -31,13 +32,20 @@ from saros.api.watching import pulse_of
 from saros.api.world import Read, World
 from saros.errors import SarosError, StoreError
 from saros.telemetry import log
+from saros.wire.damage import DAMAGED
 
 __all__ = ["Answer", "ApiPlan", "Model", "Wish"]
 
+_LOG = logging.getLogger("saros.api")
 Waiting = Callable[[], AbstractContextManager[None]]
 _IDLE_S = 0.2
 _OBSERVE_S = 1.0
 _PARTITIONS_MAX = 1024
+
+
+def _tell_end(folding: "asyncio.Task[None]") -> None:
+    if not folding.cancelled():
+        _LOG.error("folding has ended", exc_info=folding.exception())
 
 
 class Model:
@@ -54,6 +62,7 @@ class Model:
         self._folding: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._observe_at = 0.0
+        self._ending = False
         self._desk = Desk(self)
         self._pulse = Pulse(plan.scenarios)
 
@@ -67,7 +76,14 @@ class Model:
         self._came = asyncio.Event()
         self._feed = Feed(self._plan, self, loop)
         self._folding, self._ticking = loop.create_task(self._fold()), loop.create_task(self._tick())
+        self._folding.add_done_callback(_tell_end)
         self._feed.start()
+
+    def end_waits(self) -> None:
+        """Let nobody wait for the log any more, now or later: whoever does is answered as if its time were over."""
+        self._ending = True
+        if self._folding is not None:
+            self._wake()
 
     async def close(self) -> None:
         """Stop following, and close all connections."""
@@ -93,14 +109,24 @@ class Model:
 
     def why_not_ready(self) -> list[str]:
         """Return what is in the way of good answers; empty: ready."""
+        if why := self.why_dead():
+            return [why]
         if self._folding is not None and self._folding.done():
-            return ["closed" if self._folding.cancelled() else f"folding has ended: {self._folding.exception()!r}"]
+            return ["closed"]
         if self._world is None:
             return [self._loading]
         if self._world.lag_s() > self._plan.lag_max_s:
             behind = f"feed is {self._world.lag_s():.1f} s behind"
             return [f"{behind}: {self._loading}" if self._loading else behind]
         return []
+
+    def why_dead(self) -> str:
+        """Return what keeps this process from following its log ever again; empty: nothing does."""
+        if self._folding is None:
+            return ""
+        if self._folding.done() and not self._folding.cancelled():
+            return f"folding has ended: {self._folding.exception()!r}"
+        return f"the feed has ended: {self._feed.died_of}" if self._feed.died_of else ""
 
     # --- the feed tells ----------------------------------------------------------------------------------------------
 
@@ -164,7 +190,7 @@ class Model:
                 if time.perf_counter() - begun_s > SLICE_S:
                     begun_s = await give_way(begun_s)
             self._wake()
-        except (SarosError, ValueError) as error:
+        except (SarosError, *DAMAGED) as error:
             # What was folded of it cannot be taken back: this world stays as it is until another one has caught up.
             log("record could not be folded", logging.ERROR, error=str(error))
             world.broken = True
@@ -195,6 +221,7 @@ class Model:
             API_REDO_LAG.set(world.lag_messages())
             API_REDO_LAG_SECONDS.set(world.lag_s())
             API_ITEMS.set(world.replica.items.table.size)
+            API_ITEMS_UNLEARNED.set(world.shelf.unlearned)
             API_BYTES.labels("items").set(world.shelf.nbytes)
             API_BYTES.labels("users").set(world.people.nbytes)
             API_STALE.labels("feed").set(int(self.is_behind(world)))
@@ -208,7 +235,9 @@ class Model:
         reached = None
         if len(wishes) > 1 or wishes[0].token:
             asked_s = time.monotonic()
-            reached = [await self._reach(wish, asked_s) for wish in wishes]
+            waits = dict.fromkeys((wish.token, wish.wait_ms) for wish in wishes)  # many mostly wait for one
+            ends = {wait: await self._reach(self._places(wait[0]), wait[1], asked_s) for wait in waits}
+            reached = [ends[wish.token, wish.wait_ms] for wish in wishes]
         found = await self._desk.answer(wishes)
         if reached is None:
             return list(found)
@@ -220,7 +249,7 @@ class Model:
 
     async def rank(self, wish: Wish, candidates: Sequence[str]) -> Answer:
         """Return candidates in order (`wish.k` at most): see `saros.api.answers.ranked`."""
-        reached = await self._reach(wish, time.monotonic())
+        reached = await self.reach(wish.token, wish.wait_ms)
         return (await self._desk.rank(wish, candidates))._replace(token_reached=reached)
 
     def similar(
@@ -235,7 +264,7 @@ class Model:
 
     async def reach(self, token: str, wait_ms: int) -> bool | None:
         """Wait until the log is folded as far as a token says; ValueError for a token that is none."""
-        return await self._reach(Wish(token=token, wait_ms=wait_ms), time.monotonic())
+        return await self._reach(self._places(token), wait_ms, time.monotonic())
 
     def item(self, item_id: str) -> views.ItemView | None:
         """Return an item as it is now; None: it is not known, or was deleted."""
@@ -243,14 +272,14 @@ class Model:
 
     async def person(self, user_id: str, token: str, wait_ms: int) -> tuple[StoredPerson | None, bool | None]:
         """Return what the store knows of a user; SarosError where it does not answer."""
-        asked_s = time.monotonic()
-        reached, world = await self.reach(token, wait_ms), self._world
+        asked_s, places = time.monotonic(), self._places(token)
+        reached, world = await self._reach(places, wait_ms, asked_s), self._world
         lookups = self._lookups.get(world) if world is not None else None
         if world is None or lookups is None:
             raise StoreError("the store was not read yet")
-        places = read_token(token, self.partitions) if token else []
         found, there = await views.person_of(
-            lookups, world, self._plan.gate, user_id, places, asked_s + wait_ms / 1000, self._waiting
+            lookups, world, self._plan.gate, user_id, places,
+            lambda: self._ending or time.monotonic() >= asked_s + wait_ms / 1000, self._waiting,
         )  # fmt: skip
         return found, reached and there
 
@@ -317,24 +346,27 @@ class Model:
         """Return what finds the users of a world; None where that is given up."""
         return self._lookups.get(world)
 
-    async def _reach(self, wish: Wish, begun_s: float) -> bool | None:
-        """Wait until the log is folded as far as a token says; False where that takes too long."""
-        if not wish.token:
+    def _places(self, token: str) -> dict[int, int]:
+        """Return the places of the log that a token names; without one there are none."""
+        return read_token(token, self.partitions or _PARTITIONS_MAX) if token else {}
+
+    async def _reach(self, places: Mapping[int, int], wait_ms: int, begun_s: float) -> bool | None:
+        """Wait until the log is folded as far as these places; False where that takes too long, None without any."""
+        if not places:
             return None
-        places = read_token(wish.token, self.partitions or _PARTITIONS_MAX)
-        if self._is_at(places) or wish.wait_ms == 0:
+        if self._is_at(places) or wait_ms == 0:
             return self._is_at(places)
         with self._waiting():
             while not self._is_at(places):
-                left_s = begun_s + wish.wait_ms / 1000 - time.monotonic()
-                if left_s <= 0:
+                left_s = begun_s + wait_ms / 1000 - time.monotonic()
+                if left_s <= 0 or self._ending:
                     return False
                 if self._moved.done():
                     self._moved = asyncio.get_running_loop().create_future()
                 await asyncio.wait([self._moved], timeout=left_s)
         return True
 
-    def _is_at(self, places: Sequence[tuple[int, int]]) -> bool:
+    def _is_at(self, places: Mapping[int, int]) -> bool:
         """True if the log is folded up to these places."""
         reached = self._world.reached if self._world is not None else None
-        return reached is not None and all(reached[partition] > offset for partition, offset in places)
+        return reached is not None and all(reached[partition] > offset for partition, offset in places.items())

@@ -13,6 +13,8 @@ API_SLICE_SECONDS = Histogram(
     buckets=(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5),
 )  # fmt: skip
 API_ITEMS = Gauge("saros_api_catalogue_items", "Items in the catalogue.")
+API_ITEMS_UNLEARNED = Gauge("saros_api_items_unlearned", "Items in the catalogue that upserts named, and no block yet.")
+API_ITEMS_LEFT_OUT = Counter("saros_api_items_left_out", "Upserts of new items that the catalogue had no room for.")
 API_BYTES = Gauge("saros_api_catalogue_bytes", "Bytes of item table, catalogue and cached users.", ["part"])
 API_USERS_READ = Counter("saros_api_users_read", "Users that were read from the store.")
 API_CACHE_HITS = Counter("saros_api_user_cache_hits", "Users that were served from memory.")

@@ -82,7 +82,9 @@ STATS = route(
         "users_bytes": 1048576,
     }),
 )  # fmt: skip
-LIVE = route("service", "Is the process alive", "200 as long as it answers at all.")
+LIVE = route("service", "Is the process alive",
+             "200, or 503 where a defect has ended what follows the model: only a new start helps.",
+             p.NOT_LIVE)  # fmt: skip
 READY = route("service", "Is it ready", "200, or 503 with the reasons: the model is loaded and not behind.",
                p.NOT_READY)  # fmt: skip
 METRICS = route("service", "Metrics for Prometheus", "All metrics have the prefix `saros_`.")

@@ -197,7 +197,10 @@ class People:
         if self._table.capacity > len(self._arrays.known):
             old, self._arrays = self._arrays, glance_arrays(self._table.capacity, self._dim, self._rules)
             copy_columns(self._arrays, old)
-        self._arrays.known[fresh], self._arrays.at[fresh] = NOTHING, -1
+        users = self._arrays
+        users.known[fresh], users.at[fresh] = NOTHING, -1
+        for column in (users.numbers, users.seen, users.seen_count, users.rows):
+            column[fresh] = 0  # of whoever had the place before, nothing stays
         return slots
 
     def find(self, keys: U64, homes: I32) -> tuple[Party, int]:

@@ -55,12 +55,13 @@ HEAD_TOO_LARGE = Kind(
 INTERNAL = Kind(500, "internal", "Internal error", "A defect of the service; its log says more.")
 OVERLOADED = Kind(503, "overloaded", "Overloaded", "As many requests are in work as there may be.", 1)
 NOT_READY = Kind(503, "not-ready", "Not ready", "There is no model yet, or it is still being loaded.", 5)
+NOT_LIVE = Kind(503, "not-live", "Has to be started anew", "What follows the model has ended, by a defect.", 5)
 KAFKA_AWAY = Kind(503, "kafka-away", "Events were not acknowledged", "Kafka did not acknowledge in time.", 2)
 STORE_AWAY = Kind(503, "store-away", "The store is away", "The store, where users are, does not answer.", 2)
 
 KINDS = (
     BAD_REQUEST, NO_KEY, NOT_YOURS, NOT_FOUND, UNKNOWN_ITEM, UNKNOWN_USER, NOT_ALLOWED, TIMEOUT, CONFLICT, TOO_LARGE,
-    MEDIA, INVALID, QUEUE_FULL, HEAD_TOO_LARGE, INTERNAL, OVERLOADED, NOT_READY, KAFKA_AWAY, STORE_AWAY,
+    MEDIA, INVALID, QUEUE_FULL, HEAD_TOO_LARGE, INTERNAL, OVERLOADED, NOT_READY, NOT_LIVE, KAFKA_AWAY, STORE_AWAY,
 )  # fmt: skip
 _BY_STATUS = {kind.status: kind for kind in (BAD_REQUEST, NOT_FOUND, NOT_ALLOWED, TOO_LARGE, MEDIA, INVALID)}
 

@@ -19,11 +19,17 @@ class Recommender(Protocol):
     async def start(self) -> None:
         """Load what there is and begin to follow."""
 
+    def end_waits(self) -> None:
+        """Answer at once all who wait for a token, and those who would."""
+
     async def close(self) -> None:
         """End everything that runs."""
 
     def why_not_ready(self) -> list[str]:
         """Return what is missing, in words; nothing: it is ready."""
+
+    def why_dead(self) -> str:
+        """Return why it will never follow its log again unless the process is started anew; empty: it does."""
 
     async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
         """Answer wishes; a ValueError is a token that is none."""

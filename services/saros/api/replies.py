@@ -9,6 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from saros.api.plan import Answer
+from saros.core.events import TIME_MAX_MS
 
 # A process's own beginning and a number: unique like a random id, and made in no time.
 _PREFIX, _NUMBERS = secrets.token_hex(8), count(1)
@@ -31,12 +32,13 @@ class Times:
         self._ms, self._text = 0, ""
 
     def text(self, ms: int) -> str | None:
-        """Return a time as RFC 3339 has it; 0 is none."""
+        """Return a time as RFC 3339 has it; 0 is none. A topic may hold anything: what is later is the last of 9999."""
         if ms == 0:
             return None
         if ms != self._ms:
-            whole = datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-            self._ms, self._text = ms, f"{whole}.{ms % 1000:03}Z"
+            shown = min(ms, TIME_MAX_MS)
+            whole = datetime.fromtimestamp(shown // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            self._ms, self._text = ms, f"{whole}.{shown % 1000:03}Z"
         return self._text
 
 

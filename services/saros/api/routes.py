@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect
 
@@ -16,9 +15,9 @@ from saros.api.ingest import read_json, read_lines, read_protobuf
 from saros.api.limits import WAIT_MS, K
 from saros.api.metrics import Requests, exposed
 from saros.api.plan import Extras, Wish
-from saros.api.problems import BAD_REQUEST, NOT_READY, ProblemError, bad_token, invalid_all
+from saros.api.problems import BAD_REQUEST, NOT_LIVE, NOT_READY, ProblemError, bad_token, invalid_all
 from saros.api.queries import extras_of
-from saros.api.replies import answer_object
+from saros.api.replies import answer_object, to_json
 from saros.api.replies import json_response as _json
 from saros.api.schemas import (
     Accepted,
@@ -143,7 +142,7 @@ def _wait_ms(body: RecommendBody | RankBody, service: Service) -> int:
 def plain_router(service: Service, requests: Requests) -> APIRouter:
     """Return the routes about the service itself."""
     router = APIRouter()
-    page, front = files("saros.api").joinpath("docs.html").read_text(), dashboard()
+    page, front, described = files("saros.api").joinpath("docs.html").read_text(), dashboard(), b""
 
     @router.get("/", include_in_schema=False)
     async def root() -> Response:
@@ -155,6 +154,8 @@ def plain_router(service: Service, requests: Requests) -> APIRouter:
 
     @router.get("/livez", response_model=Status, **openapi.LIVE)
     async def livez() -> Response:
+        if why := service.model.why_dead():
+            raise ProblemError(NOT_LIVE, why)
         return _json({"status": "live"})
 
     @router.get("/readyz", response_model=Status, **openapi.READY)
@@ -170,7 +171,9 @@ def plain_router(service: Service, requests: Requests) -> APIRouter:
 
     @router.get("/openapi.json", include_in_schema=False)
     async def document(request: Request) -> Response:
-        return JSONResponse(request.app.openapi())
+        nonlocal described
+        described = described or to_json(request.app.openapi())
+        return Response(described, media_type="application/json")
 
     @router.get("/docs", include_in_schema=False)
     async def docs() -> Response:

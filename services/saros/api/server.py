@@ -15,6 +15,7 @@ from saros.errors import InputError
 from saros.telemetry import log
 
 _GRACE_S = 4
+_BACKLOG = 2048
 _KEEP_ALIVE_S = 75  # longer than a proxy's own, so that it is never we who hang up on a request
 # Collections that find nothing cost the hot route; what is there at the start stays anyway.
 _GC = (50_000, 20, 50)
@@ -53,6 +54,7 @@ def listening(host: str, port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
+        found.listen(_BACKLOG)  # whoever comes before the loop runs waits for it, and is not refused
     except OSError as error:
         found.close()
         raise InputError(

@@ -45,6 +45,11 @@ class Service:
         while self.model.why_not_ready():
             await asyncio.sleep(_LOOK_S)
 
+    def end(self) -> None:
+        """Begin the end: streams are over, and nobody waits for a token any more."""
+        self.live.end()
+        self.model.end_waits()
+
     async def close(self) -> None:
         """Send what is on its way, and end the model."""
         await self.live.close()

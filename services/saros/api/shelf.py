@@ -7,7 +7,7 @@ given to another item, so sets of slots stay right.
 One thread. Whatever takes long is done in slices: whoever owns the thread calls `tend` between queries.
 """
 
-import heapq
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +16,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from saros.api.deadlines import Deadlines
+from saros.api.observe import API_ITEMS_LEFT_OUT
 from saros.api.sizes import bytes_of
 from saros.core.catalogue import P0_DRIFT, Catalogue
 from saros.core.glance import GlanceArrays, Stamps
@@ -27,33 +29,38 @@ from saros.core.popular import fill_rates, new_rates, newest_day
 from saros.core.step import LIVE, StepRules
 from saros.core.tiles import TILE_BITS
 from saros.redo.replica import Replica
+from saros.telemetry import Seldom
 from saros.wire.item import is_upsert, read_item, text_of
 from saros.wire.v1.events_pb2 import ItemUpsert
 
 _PRIORS, _RATES, _ROWS = 16_384, 16_384, 1024  # slots of a slice: about half a millisecond each
 _TOLD = 16  # upserts of a slice
-_DEADLINES = 1000  # that may be out of date
 _RATES_EVERY_S = 1.0
 _TEXTS_MAX = 50_000
 _MASKS_MAX = 256  # categories that are asked for often enough to be kept as masks
+
+
+def _now_ms() -> int:
+    return int(1000 * time.time())
 
 
 class Shelf:
     """Items as they are served."""
 
     def __init__(self, replica: Replica, step: StepRules, upserts_max: int) -> None:
-        """Take what the replica holds. Items that only an upsert named are kept up to `upserts_max`."""
+        """Take what the replica holds. There is room for `upserts_max` items that an upsert named, and no block yet."""
         self.replica, self._alpha = replica, step.prior
         items = replica.items
         self.has_prior = step.kind == LIVE  # the paper's scores have none
         self.catalogue = Catalogue(items, step.prior if self.has_prior else 0.0)
         self._stamps = Stamps(items.limit)
         self._key = replica.genesis.key()
-        self._left = upserts_max
+        self._upserts_max, self.unlearned = upserts_max, 0
+        self._is_unlearned = np.zeros(items.limit, np.bool_)  # by slot
+        self._seldom = Seldom()
         self._hidden, self._expired, self._nameless = Mask(), Mask(), Mask()
         self._told: set[int] = set()  # slots of which an upsert has told
-        self._expires: dict[int, int] = {}
-        self._deadlines: list[tuple[int, int]] = []
+        self._deadlines = Deadlines()
         self._categories: dict[int, tuple[str, ...]] = {}  # of each slot that has some
         self._members: dict[str, set[int]] = {}
         self._masks: dict[str, Mask] = {}
@@ -78,15 +85,24 @@ class Shelf:
         items = self.replica.items
         columns = (*items.arrays, *items.table.arrays(), self._rates, self._next_rates)
         known: tuple[Mapping[Any, object], ...] = (
-            self.replica.names, self._texts, self._begun, self._categories, self._members, self._expires,
+            self.replica.names, self._texts, self._begun, self._categories, self._members,
         )  # fmt: skip
-        return sum(column.nbytes for column in columns) + self.catalogue.nbytes + sum(map(bytes_of, known))
+        return (
+            sum(column.nbytes for column in columns)
+            + self.catalogue.nbytes
+            + self._deadlines.nbytes
+            + sum(map(bytes_of, known))
+        )
 
     # --- what comes in -----------------------------------------------------------------------------------------------
 
     def refresh(self, slots: I32, day: int) -> None:
         """Rows of these slots have changed, by blocks up to this day."""
         self.catalogue.refresh(slots)
+        if self.unlearned:
+            learned = np.unique(slots[self._is_unlearned[slots]])
+            self._is_unlearned[learned] = False
+            self.unlearned -= len(learned)
         self._note()
         self._day, self._changed = max(self._day, day), True
 
@@ -125,24 +141,24 @@ class Shelf:
         items, keys = self.replica.items, np.array([key], np.uint64)
         slot = int(items.table.find(keys)[0])
         if slot < 0:
-            if self._left == 0 or item.deleted:
+            if item.deleted:
                 return
-            self._left -= 1
+            if self.unlearned >= self._upserts_max:
+                API_ITEMS_LEFT_OUT.inc()
+                self._seldom.log("no room for items that only upserts have named", logging.WARNING, left_out=1)
+                return
             slot = int(items.intern(keys)[0])
+            self.unlearned += 1
+            self._is_unlearned[slot] = True
             self.catalogue.refresh([slot])
             self._changed = True
-        withheld = item.hidden or item.deleted
+        withheld, is_over = item.hidden or item.deleted, 0 < item.expires_at_ms <= _now_ms()
         if withheld or slot in self._told:
             self._hidden.put([slot], withheld)
-            self._expired.put([slot], False)
-            self._expires.pop(slot, None)
+        if is_over or slot in self._told:
+            self._expired.put([slot], is_over)
         self._told.add(slot)
-        if item.expires_at_ms:
-            self._expires[slot] = item.expires_at_ms
-            heapq.heappush(self._deadlines, (item.expires_at_ms, slot))
-            if len(self._deadlines) > 2 * len(self._expires) + _DEADLINES:  # most of them were replaced
-                self._deadlines = [(deadline_ms, each) for each, deadline_ms in self._expires.items()]
-                heapq.heapify(self._deadlines)
+        self._deadlines.put(slot, 0 if is_over else item.expires_at_ms)
         self._categorise(slot, tuple(dict.fromkeys(item.categories)))
 
     def _categorise(self, slot: int, categories: tuple[str, ...]) -> None:
@@ -161,6 +177,7 @@ class Shelf:
 
     def tend(self) -> bool:
         """Do a slice of what is due: priors under another p0, rates of what is popular. False: nothing is."""
+        self._expire()  # where nobody asks for long, the next one finds little to do
         catalogue = self.catalogue
         if catalogue.rebuilding or (self._changed and catalogue.drift() > P0_DRIFT):
             if catalogue.rebuild(_PRIORS):
@@ -204,12 +221,13 @@ class Shelf:
 
     def withheld(self) -> list[Mask]:
         """Return the sets of what is not served now."""
-        now_ms = int(1000 * time.time())
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            deadline_ms, slot = heapq.heappop(self._deadlines)
-            if self._expires.get(slot) == deadline_ms:
-                self._expired.put([slot])
+        self._expire()
         return [self._hidden, self._expired, self._nameless]
+
+    def _expire(self) -> None:
+        over = self._deadlines.due(_now_ms())
+        if len(over):
+            self._expired.put(over)
 
     def is_served(self, slot: int) -> bool:
         """True if an item may be in an answer at this moment."""

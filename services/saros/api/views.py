@@ -1,8 +1,7 @@
 """What is known of one item, and of one user: for whoever asks about them by name."""
 
 import asyncio
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from saros.api.world import World
 from saros.core.gate import GateRules
 from saros.core.items import CLICKED, SHOWN, UPDATES
 from saros.errors import StoreError
+from saros.wire.damage import DAMAGED
 from saros.wire.item import read_item
 from saros.wire.partitions import partitions_of
 
@@ -48,24 +48,24 @@ def item_of(world: World, item_id: str) -> ItemView | None:
 
 
 async def person_of(
-    lookups: Lookups, world: World, gate: GateRules, user_id: str, places: list[tuple[int, int]], until_s: float,
-    waiting: Callable[[], AbstractContextManager[None]],
+    lookups: Lookups, world: World, gate: GateRules, user_id: str, places: Mapping[int, int],
+    is_over: Callable[[], bool], waiting: Callable[[], AbstractContextManager[None]],
 ) -> tuple[Person | None, bool]:  # fmt: skip
     """Return what the store knows of a user, once it has what lies at these places of the events, and whether it does.
 
-    At `until_s` of the monotonic clock it is told as it is. SarosError where the store does not answer. It is waited in
-    contexts of `waiting`.
+    Once the time `is_over` it is told as it is. SarosError where the store does not answer. It is waited in contexts of
+    `waiting`.
     """
     genesis = world.replica.genesis
     home = int(partitions_of([user_id], genesis.partitions)[0])
-    after = max((offset for partition, offset in places if partition == home), default=-1)
+    after = places.get(home, -1)
     while True:
         try:
             fence, found = await lookups.ask(lambda store: read_person(store, genesis, gate, user_id))
-        except ValueError as error:
+        except DAMAGED as error:
             raise StoreError(f"the user's state is damaged: {error}") from None
         reached = fence.next > after
-        if reached or time.monotonic() >= until_s:
+        if reached or is_over():
             return found, reached
         with waiting():
             await asyncio.sleep(_AGAIN_S)

@@ -27,6 +27,7 @@ from saros.client.errors import (
     UnauthorizedError,
     UnreadableError,
     UnsentError,
+    UnusableError,
 )
 from saros.client.events import Event
 from saros.client.exchange import Retries
@@ -66,6 +67,7 @@ __all__ = [
     "UnauthorizedError",
     "UnreadableError",
     "UnsentError",
+    "UnusableError",
     "UserInfo",
     "UserRecommendations",
 ]

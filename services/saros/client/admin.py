@@ -182,7 +182,7 @@ def change_gate(
     *, blocks_min: int | str | None = None, blocks_max: int | str | None = None, blocks_max_floor: int | None = None,
     blocks_max_ceiling: int | None = None, window_days: int | None = None,
     mode: Literal["immediate", "shadow"] | None = None, own_row: Literal["freeze", "learn"] | None = None,
-    revision: int | None = None,
+    repeat_clicks: Literal["ignore", "learn"] | None = None, revision: int | None = None,
 ) -> Call[GateChanged]:  # fmt: skip
     """Change what is given of the gate. With `revision` only if the gate is at that one.
 
@@ -191,7 +191,7 @@ def change_gate(
     given = {
         "blocks_min": blocks_min, "blocks_max": blocks_max, "blocks_max_floor": blocks_max_floor,
         "blocks_max_ceiling": blocks_max_ceiling, "window_days": window_days, "mode": mode, "own_row": own_row,
-        "revision": revision,
+        "repeat_clicks": repeat_clicks, "revision": revision,
     }  # fmt: skip
     content = json.dumps({name: value for name, value in given.items() if value is not None})
     return Call(Ask("PATCH", "/v1/gate", (), content.encode()), GateChanged.of, repeatable=False)

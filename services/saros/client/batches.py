@@ -22,6 +22,8 @@ _LOG = logging.getLogger("saros.client")
 _PAUSE_S = 1.0  # after a batch that could not be sent; the client itself has tried for a while
 _CLOSE_S = 10.0
 
+_NOTHING = Receipt(0, (), "")
+
 Report = Callable[[Event, Rejected], None]
 
 
@@ -128,6 +130,14 @@ class _Queue:
         return error
 
 
+def _unsent(batch: Sequence[Line], defect: Exception) -> UnsentError:
+    """Return the error of a batch that nobody expected to fail so: all of it stays, and is sent again."""
+    _LOG.error("sending events failed", exc_info=defect)
+    error = UnsentError(range(len(batch)), _NOTHING, repr(defect))
+    error.__cause__ = defect
+    return error
+
+
 def _warn(event: Event, rejected: Rejected) -> None:
     _LOG.warning("an event was refused: %s (%s)", rejected.reason, rejected.detail)
 
@@ -186,6 +196,8 @@ class Batcher:
                 receipt, error = self._send(batch), None
             except UnsentError as unsent:
                 receipt, error = unsent.receipt, unsent
+            except Exception as defect:
+                receipt, error = _NOTHING, _unsent(batch, defect)
             with self._changed:
                 refused = self._queue.settle(batch, receipt, error)
             self._queue.report(refused)
@@ -270,6 +282,8 @@ class AsyncBatcher:
                 receipt, error = await self._send(batch), None
             except UnsentError as unsent:
                 receipt, error = unsent.receipt, unsent
+            except Exception as defect:
+                receipt, error = _NOTHING, _unsent(batch, defect)
             self._queue.report(self._queue.settle(batch, receipt, error))
             async with self._changed:
                 self._changed.notify_all()

@@ -80,12 +80,15 @@ def recommend_many(
 
 def recommend_guest(
     session: Iterable[SessionEvent], *, k: int | None = None, exclude: Sequence[str] = (),
-    category: str | None = None, scenario: str | None = None,
+    exclude_seen: bool | None = None, category: str | None = None, scenario: str | None = None,
+    min_token: str | None = None, wait_ms: int | None = None, explore: float | None = None,
+    diversity: float | None = None, explain: bool | None = None, seed: str | None = None,
 ) -> Call[Recommendations]:  # fmt: skip
     """Recommend items to a guest, of whom nothing is known but what it did just now."""
     return Call(
-        _post("/v1/recommendations", session=_session(session), k=k, exclude=list(exclude), category=category,
-              scenario=scenario),
+        _post("/v1/recommendations", session=_session(session), k=k, exclude=list(exclude), exclude_seen=exclude_seen,
+              category=category, scenario=scenario, min_token=min_token or None, wait_ms=wait_ms,
+              explore=explore, diversity=diversity, explain=explain, seed=seed),
         Recommendations.of,
     )  # fmt: skip
 
@@ -103,11 +106,16 @@ def rank(
 
 
 def rank_guest(
-    session: Iterable[SessionEvent], candidates: Sequence[str], *, k: int | None = None, scenario: str | None = None
-) -> Call[Recommendations]:
+    session: Iterable[SessionEvent], candidates: Sequence[str], *, k: int | None = None,
+    exclude_seen: bool | None = None, scenario: str | None = None, min_token: str | None = None,
+    wait_ms: int | None = None,
+) -> Call[Recommendations]:  # fmt: skip
     """Put candidates in the order that a guest would have them."""
-    ask = _post("/v1/rank", session=_session(session), candidates=list(candidates), k=k, scenario=scenario)
-    return Call(ask, Recommendations.of)
+    return Call(
+        _post("/v1/rank", session=_session(session), candidates=list(candidates), k=k, exclude_seen=exclude_seen,
+              scenario=scenario, min_token=min_token or None, wait_ms=wait_ms),
+        Recommendations.of,
+    )  # fmt: skip
 
 
 def similar(

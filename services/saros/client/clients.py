@@ -12,7 +12,7 @@ import saros
 from saros.client import admin, calls
 from saros.client.answers import Receipt
 from saros.client.batches import AsyncBatcher, Batcher, Report, Room
-from saros.client.errors import NoAnswerError
+from saros.client.errors import ClientError, NoAnswerError, UnusableError
 from saros.client.events import Event, line_of, send_lines
 from saros.client.exchange import Ask, Call, Reply, Retries, Talk, Wait, error_of, make
 from saros.client.live import Lines, LiveEvent
@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 _TIMEOUT_S = 5.0
 _RETRIES = Retries()
+# What httpx raises where it has no answer; the last one says that it was closed.
+_FAILED = (httpx.RequestError, httpx.InvalidURL, RuntimeError)
 
 
 class _Where:
@@ -44,8 +46,10 @@ class _Where:
             "timeout": httpx.Timeout(self._timeout_s + ask.extra_s, connect=self._timeout_s),
         }
 
-    def no_answer(self, error: httpx.RequestError) -> NoAnswerError:
+    def no_answer(self, error: Exception) -> ClientError:
         """Return what it means that no answer came."""
+        if not isinstance(error, httpx.RequestError):
+            return UnusableError(f"{self._url} cannot be asked: {error}")
         never = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
         return NoAnswerError(f"{self._url} gave no answer: {error or type(error).__name__}", sent=not never)
 
@@ -135,12 +139,12 @@ class Client:
                     event = lines.take(line)
                     if event is not None:
                         yield event
-        except httpx.RequestError as error:
+        except _FAILED as error:
             raise self._where.no_answer(error) from error
 
     def drive(self, talk: Talk[T]) -> T:
         """Do what a call asks for until it returns."""
-        reply: Reply | NoAnswerError | None = None
+        reply: Reply | ClientError | None = None
         try:
             while True:
                 step = talk.send(reply)
@@ -153,10 +157,10 @@ class Client:
             value: T = end.value
             return value
 
-    def _ask(self, ask: Ask) -> Reply | NoAnswerError:
+    def _ask(self, ask: Ask) -> Reply | ClientError:
         try:
             answer = self._http.request(**self._where.options(ask))
-        except httpx.RequestError as error:
+        except _FAILED as error:
             return self._where.no_answer(error)
         return Reply(answer.status_code, answer.headers, answer.content)
 
@@ -224,12 +228,12 @@ class AsyncClient:
                     event = lines.take(line)
                     if event is not None:
                         yield event
-        except httpx.RequestError as error:
+        except _FAILED as error:
             raise self._where.no_answer(error) from error
 
     async def drive(self, talk: Talk[T]) -> T:
         """Do what a call asks for until it returns."""
-        reply: Reply | NoAnswerError | None = None
+        reply: Reply | ClientError | None = None
         try:
             while True:
                 step = talk.send(reply)
@@ -242,10 +246,10 @@ class AsyncClient:
             value: T = end.value
             return value
 
-    async def _ask(self, ask: Ask) -> Reply | NoAnswerError:
+    async def _ask(self, ask: Ask) -> Reply | ClientError:
         try:
             answer = await self._http.request(**self._where.options(ask))
-        except httpx.RequestError as error:
+        except _FAILED as error:
             return self._where.no_answer(error)
         return Reply(answer.status_code, answer.headers, answer.content)
 

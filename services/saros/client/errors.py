@@ -2,6 +2,7 @@
 
 ClientError (a SarosError)
 ├── NoAnswerError          it could not be reached, hung up, or took too long
+├── UnusableError          the client cannot ask: it was closed, or has an address that is none
 ├── UnreadableError        an answer that is not the API's
 ├── QueueFullError         no room in a batcher: events come faster than they can be sent
 ├── UnsentError            events that were not acknowledged, though tried again; its cause says why
@@ -32,6 +33,10 @@ class NoAnswerError(ClientError):
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+class UnusableError(ClientError):
+    """The client cannot ask anybody: it was closed, or its address is none."""
 
 
 class UnreadableError(ClientError):

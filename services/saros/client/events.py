@@ -71,11 +71,14 @@ class Tally:
 
     def add(self, told: dict[str, Any], places: Sequence[int]) -> None:
         """Take what the API told of the events at these places."""
-        self._accepted += told["accepted"]
-        self.reject(*(Rejected(places[one["index"]], one["reason"], one["detail"]) for one in told["rejected"]))
-        for place in filter(None, told.get("token", "").split(",")):
-            partition, _, offset = place.partition(":")
-            self._places[int(partition)] = max(int(offset), self._places.get(int(partition), -1))
+        accepted = int(told["accepted"])
+        rejected = [Rejected(places[one["index"]], one["reason"], one["detail"]) for one in told["rejected"]]
+        pairs = [place.partition(":") for place in filter(None, told.get("token", "").split(","))]
+        reached = [(int(partition), int(offset)) for partition, _, offset in pairs]
+        self._accepted += accepted  # nothing is noted of an answer that cannot be read to its end
+        self._rejected += rejected
+        for partition, offset in reached:
+            self._places[partition] = max(offset, self._places.get(partition, -1))
 
     def reject(self, *rejected: Rejected) -> None:
         """Take events that were refused."""
@@ -96,7 +99,9 @@ def send_lines(lines: Sequence[Line], retries: Retries) -> Talk[Receipt]:
         error = error_of(reply)
         try:
             left = _take(reply, error, places, tally)
-        except (IndexError, KeyError, TypeError, ValueError) as wrong:
+        except UnreadableError as wrong:
+            error, left = wrong, [places]
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as wrong:
             error, left = UnreadableError(f"the answer is none to events: {wrong!r}"), [places]
         waiting.extendleft(reversed(left))
         if left != [places]:

@@ -45,7 +45,7 @@ class Reply(NamedTuple):
 
 
 # Yields what is to be done; is sent what came of an Ask; returns what the caller gets.
-Talk = Generator[Ask | Wait, Reply | NoAnswerError | None, T]
+Talk = Generator[Ask | Wait, Reply | ClientError | None, T]
 
 
 class Call(NamedTuple, Generic[T]):
@@ -89,7 +89,7 @@ def make(call: Call[T], retries: Retries) -> Talk[T]:
         if error is None:
             try:
                 return call.read(json_of(reply))
-            except (KeyError, TypeError, ValueError) as wrong:
+            except (AttributeError, KeyError, TypeError, ValueError) as wrong:
                 raise UnreadableError(f"the answer to {call.ask.path} is not as it should be: {wrong!r}") from wrong
         wait_s = retries.wait_s(tried, error, repeatable=call.repeatable)
         if wait_s is None:
@@ -111,7 +111,7 @@ def json_of(reply: object) -> Any:
 
 def error_of(reply: object) -> ClientError | None:
     """Return the error that an answer is, if it is one."""
-    if isinstance(reply, NoAnswerError):
+    if isinstance(reply, ClientError):
         return reply
     assert isinstance(reply, Reply)
     if 200 <= reply.status < 300:

@@ -12,7 +12,7 @@ from functools import partial
 
 from saros.adapters.dead import DeadLetters
 from saros.adapters.intake import Intake
-from saros.adapters.kafka import Admin, Reader, Topic, Writer, check_log, check_topic
+from saros.adapters.kafka import Admin, Reader, Topic, Writer, check_log, check_times, check_topic
 from saros.adapters.names import DEAD_SETTINGS, EVENTS_SETTINGS, REDO_SETTINGS, topics_of
 from saros.adapters.places import ANOTHER_LOG, Same
 from saros.adapters.redis import Store, check_server
@@ -44,8 +44,8 @@ def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
         admin.ensure(name, plan.partitions, plan.replication, settings, create=plan.create_topics)
         for name, settings in zip(names, (EVENTS_SETTINGS, REDO_SETTINGS, DEAD_SETTINGS), strict=True)
     ]
-    for name in names:
-        if warning := check_topic(admin, name):
+    for warning in (*(check_topic(admin, name) for name in names), check_times(admin, names.events)):
+        if warning:
             log("topic was checked", logging.WARNING, warning=warning)
     check_log(admin, names.redo, plan.rules.record_bytes + plan.rules.taken_back_bytes)
     return made[0], made[1]

@@ -1,7 +1,7 @@
 """Kafka: the one place that imports its client."""
 
 from saros.adapters.kafka.admin import Admin, Copies, Topic
-from saros.adapters.kafka.checks import check_log, check_topic
+from saros.adapters.kafka.checks import check_log, check_times, check_topic
 from saros.adapters.kafka.cluster import Cluster
 from saros.adapters.kafka.embedded import EMBEDDED_LIMITS, EMBEDDED_PARTITIONS, EmbeddedBroker
 from saros.adapters.kafka.reader import LostPlaceError, Place, Polled, Reader, Received
@@ -26,5 +26,6 @@ __all__ = [
     "Topic",
     "Writer",
     "check_log",
+    "check_times",
     "check_topic",
 ]

@@ -11,6 +11,7 @@ from saros.errors import InputError
 
 _FOR_GOOD = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _LARGEST = "max.message.bytes"
+_TIME, _APPENDED = "message.timestamp.type", "LogAppendTime"
 
 
 def check_topic(admin: Admin, name: str) -> str:
@@ -35,6 +36,17 @@ def judge_copies(name: str, copies: Copies) -> str:
     if not wrong:
         return ""
     return f"topic {name} has {' and '.join(wrong)}: a lost broker may lose what was acknowledged; {', '.join(todo)}"
+
+
+def check_times(admin: Admin, name: str) -> str:
+    """Return a warning where senders say when a message came: their clocks may be wrong, and the log's time bounds
+    those of events. Empty where the broker says it, or nobody can tell."""
+    if admin.settings(name).get(_TIME, _APPENDED) == _APPENDED:
+        return ""
+    return (
+        f"topic {name} has the time of its senders, and trusts their clocks; "
+        f"set {_TIME}={_APPENDED} (kafka-configs --alter)"
+    )
 
 
 def check_log(admin: Admin, name: str, message_bytes: int) -> None:

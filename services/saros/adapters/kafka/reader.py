@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from saros.adapters.kafka.cluster import Cluster, new_client, text_of
 from saros.adapters.kafka.statistics import observe
+from saros.core.events import TIME_MAX_MS
 from saros.core.jit import I32, I64
 from saros.errors import BrokerError, SarosError
 
@@ -33,7 +34,7 @@ class Polled(NamedTuple):
 
     values: list[bytes]
     partition: I32
-    log_ms: I64  # the broker's time of each
+    log_ms: I64  # the log's time of each, from 0 to TIME_MAX_MS
     messages: list[Any]
 
     def offset(self, k: int) -> int:
@@ -172,12 +173,13 @@ class Reader:
         log_ms = _log_times(messages)
         if (log_ms < 0).any():  # an error has no time
             messages = self._good(messages)
-            log_ms = _log_times(messages)
+            log_ms = np.maximum(_log_times(messages), 0)  # nor has a message whose sender gave it none
         values: list[Any] = list(map(Message.value, messages))
         if not all(values):
             values = [value or b"" for value in values]
         partition = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
-        return Polled(values, partition, log_ms, messages)
+        # In a topic of the senders' time it is what they say.
+        return Polled(values, partition, np.minimum(log_ms, TIME_MAX_MS), messages)
 
     def drop(self, count: int, timeout_s: float) -> int:
         """Take up to `count` messages and look at none of them; return how many: what a poll costs at least."""
