@@ -46,7 +46,7 @@ def test_every_point_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "at", ["learned:3 sent:2 following:1 flushed:4 between:2", "accepted:2 mending:1 shard:7 committing:2 committed:2"]
+    "at", ["learned:3 sent:2 following:1 flushed:3 between:2", "accepted:2 mending:1 shard:7 committing:2 committed:2"]
 )
 def test_killed_at_each_point(
     real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path, at: str
