@@ -1,7 +1,6 @@
 """The users of a partition in the store, where two processes take it for theirs."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from saros.trainer.commands import plan_of
 from saros.trainer.plan import LoopRules
 from saros.trainer.start import find_log, open_store
 from saros.trainer.users import Threads, UserStore
-from tests.broker import Broker
-from tests.store import StoreServer, connect
 from tests.trainer.runs import Model
 
 
@@ -29,15 +26,17 @@ def opened(model: Model) -> tuple[RedoLog, Genesis, Store, list[Fence]]:
     return redo, genesis, open_store(plan, genesis), fences
 
 
-def test_an_owner_that_catches_up_meets_one_that_has_gone_on(
-    real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path
-) -> None:
-    model = Model(model_name, real_broker.address, store_server.url, tmp_path)
+def lose(model: Model, redis: Any) -> None:
+    """Take the users of partition 0 out of the store, and how far it was."""
+    redis.delete(*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), f"{{{model.name}:0}}:pf:0")
+
+
+def test_an_owner_that_catches_up_meets_one_that_has_gone_on(model: Model, redis: Any) -> None:
     model.send(600)
     model.drain()
     redo, genesis, store, fences = opened(model)
-    with connect(store_server.url) as redis, ThreadPoolExecutor(1) as pool:
-        redis.delete(*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0))
+    with ThreadPoolExecutor(1) as pool:
+        lose(model, redis)
         one, other = (
             UserStore(store, redo, genesis, 0, LoopRules(), Threads(pool, pool), lambda _: None, 1000) for _ in range(2)
         )
@@ -53,10 +52,9 @@ def test_an_owner_that_catches_up_meets_one_that_has_gone_on(
 
 
 def test_a_part_of_the_log_may_be_read_in_the_middle_of_another(
-    real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store falls back while it is mended: what is missing now is read first, then mending goes on."""
-    model = Model(model_name, real_broker.address, store_server.url, tmp_path)
     model.send(900)
     model.drain()
     redo, genesis, store, fences = opened(model)
@@ -69,9 +67,8 @@ def test_a_part_of_the_log_may_be_read_in_the_middle_of_another(
     assert [fence for fence, _ in [*begun, *outer]] == fences
     next(redo.accepted(1, genesis.start(1), redo.end(1)))
     assert list(redo.accepted(1, genesis.start(1), redo.end(1))) == others, "nor does one that was left halfway matter"
-    with connect(store_server.url) as redis, ThreadPoolExecutor(1) as pool:
-        lost = [*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0)]
-        redis.delete(*lost)
+    with ThreadPoolExecutor(1) as pool:
+        lose(model, redis)
         users = UserStore(
             store, redo, genesis, 0, LoopRules(behind_bytes=2), Threads(pool, pool), lambda _: None, 1000
         )  # fmt: skip
@@ -80,7 +77,7 @@ def test_a_part_of_the_log_may_be_read_in_the_middle_of_another(
         def fall_back(*arguments: Any) -> bytes | None:
             written.append(1)
             if len(written) == 3:
-                redis.delete(*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0))
+                lose(model, redis)
             return real(*arguments)
 
         monkeypatch.setattr(store, "flush", fall_back)
@@ -92,15 +89,14 @@ def test_a_part_of_the_log_may_be_read_in_the_middle_of_another(
 
 
 def test_what_the_store_lost_is_written_again_in_few_writes(
-    real_broker: Broker, store_server: StoreServer, model_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a trainer that mends a long log is thrown out of the group before it is done."""
-    model = Model(model_name, real_broker.address, store_server.url, tmp_path)
     model.send(900)
     model.drain()
     redo, genesis, store, fences = opened(model)
     assert len(fences) > 5
-    with connect(store_server.url) as redis, ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:
         users = UserStore(store, redo, genesis, 0, LoopRules(), Threads(pool, pool), lambda _: None, 1000)
         state, written, flush = users.state(), list[int](), store.flush
 
@@ -109,11 +105,11 @@ def test_what_the_store_lost_is_written_again_in_few_writes(
             return flush(*arguments)
 
         monkeypatch.setattr(store, "flush", count)
-        redis.delete(*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0))
+        lose(model, redis)
         assert users.state() == state
         assert len(written) == 1
         monkeypatch.setattr("saros.trainer.users._WRITE_USERS", 60)
-        redis.delete(*redis.scan_iter(f"{{{model.name}:0}}:[ul]:*"), store.keys.head(0))
+        lose(model, redis)
         assert users.state() == state
         assert 3 <= len(written) <= len(fences), "but no more at once than the store takes in one go"
     redo.close()
