@@ -26,10 +26,11 @@ COPY services/saros/core $SITE/core
 COPY services/saros/wire $SITE/wire
 ARG CPU
 # Which CPU that is, each Python of the image sets for itself, unless the container does: ENV cannot ask for a platform.
+# A .pth file, since a distribution's Python may have a sitecustomize.py of its own before ours.
 # No features beside those that the CPU's name stands for, or they would be those of the machine that compiles.
 RUN test "$CPU" || case $(uname -m) in x86_64) CPU=x86-64-v3 ;; *) CPU=generic ;; esac \
- && printf 'import os\n\nos.environ.setdefault("NUMBA_CPU_%s", "%s")\nos.environ.setdefault("NUMBA_CPU_%s", "%s")\n' \
-        NAME "$CPU" FEATURES "" > /opt/saros/lib/python3.11/site-packages/sitecustomize.py \
+ && printf 'import os as o; o.environ.setdefault("NUMBA_CPU_%s", "%s"); o.environ.setdefault("NUMBA_CPU_%s", "%s")\n' \
+        NAME "$CPU" FEATURES "" > /opt/saros/lib/python3.11/site-packages/saros-cpu.pth \
  && /opt/saros/bin/python -c "from saros.kernels import warm; warm()"
 
 # Last all of Saros, over it. It is built with the setuptools of the Python image: nothing outside of the lock is fetched.
