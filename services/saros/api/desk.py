@@ -131,7 +131,10 @@ class Desk:
                 raise
         finally:
             self._passes.discard(asyncio.current_task())
-            self._begin()
+            # Under load some of those who were answered ask again at once. That is read in the next turn of the loop,
+            # and then they go along with those who wait already.
+            self._called, loop = True, asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._begin)
 
     async def _serve(self, calls: deque[Call]) -> None:
         """Answer calls, which leave the queue, so many wishes at a time as a slice of the loop has room for."""
