@@ -59,7 +59,7 @@ _COMMIT_EVERY_S = 1.0
 _IDLE_S, _BUSY_S = 0.05, 0.005
 _WAIT_S = 0.002  # for the store, mostly, which cannot wake us
 _POLL_EVENTS = 64_000  # about so many at once
-_LINGER_S = 0.005  # after the first event, so that a few make a batch
+_LINGER_S = 0.02  # after the first event: each record costs all who follow the log, however few events are in it
 _PAUSE_S = 0.5  # without room for so long, partitions pause: what was fetched ahead of them is then fetched again
 
 
