@@ -111,6 +111,18 @@ def test_settings_are_taken(overlay: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_pod_of_the_api_has_what_a_trainer_has(overlay: str) -> None:
+    """docs/operations.md#at-night: `saros status`, `audit` and `rebase` are run there."""
+    trainer, api = (
+        plan_of(settings.load(environ_of(overlay, kind)))._replace(instance="", memory_bytes=0)
+        for kind in ("StatefulSet", "Deployment")
+    )
+    assert trainer == api
+    sources = [pod_of(overlay, kind)["containers"][0]["envFrom"] for kind in ("StatefulSet", "Deployment")]
+    assert sources[0] == sources[1]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_probes_and_services_find_their_ports(overlay: str) -> None:
     for kind, port, number in (("StatefulSet", "metrics", 9100), ("Deployment", "http", 8000)):
         (container,) = pod_of(overlay, kind)["containers"]
