@@ -44,8 +44,13 @@ FROM python:3.11-slim-bookworm
 
 # XDG_CACHE_HOME: where numba keeps what it compiles beside what is in the image, which is linked there.
 # HEALTH_URL: whom the health check asks. For a trainer, its /metrics.
+# PYTHONFAULTHANDLER: where a process stands that says nothing any more, it writes at SIGABRT.
+# *_NUM_THREADS: numpy's BLAS would start a thread for each core, and no service uses it.
 ENV PATH=/opt/saros/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONFAULTHANDLER=1 \
+    OPENBLAS_NUM_THREADS=1 \
+    OMP_NUM_THREADS=1 \
     XDG_CACHE_HOME=/tmp/cache \
     HEALTH_URL=http://127.0.0.1:8000/readyz
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 from uuid import uuid4
 
 from saros.client import Client
@@ -97,6 +98,16 @@ class Stack:
     def client(self, port: str = "API_PORT", key: str | None = None) -> Client:
         """Return a client of an API, from outside."""
         return Client(f"http://127.0.0.1:{self.ports[port]}", key=key)
+
+    def get_json(self, port: str, path: str) -> Any:
+        """Return what a service answers, from outside."""
+        with urlopen(f"http://127.0.0.1:{self.ports[port]}{path}", timeout=10) as answer:
+            return json.load(answer)
+
+    def targets(self) -> list[tuple[str, str, str]]:
+        """Return what Prometheus looks at, in order: job, model, and 1 where it answers."""
+        rows = self.get_json("PROMETHEUS_PORT", "/api/v1/query?query=up")["data"]["result"]
+        return sorted((row["metric"]["job"], row["metric"].get("model", ""), row["value"][1]) for row in rows)
 
     def audit(self, service: str) -> dict[str, Any]:
         """Return what `saros audit` finds in the container of a trainer."""

@@ -11,7 +11,7 @@ from saros.adapters.names import topics_of
 from saros.client import Client
 from saros.wire.encode import events_in
 from tests.compose.load import Load
-from tests.compose.stack import Stack, new_stack
+from tests.compose.stack import Stack, await_until, new_stack
 
 pytestmark = pytest.mark.timeout(2400)
 
@@ -63,6 +63,13 @@ def test_nothing_is_lost_whatever_is_killed(stack: Stack, clients: list[Client])
     for client in clients:
         assert client.stats()["ready"]
         assert client.recommend("user-7", k=5).source == "model"
+
+
+def test_prometheus_tells_its_model_from_the_other(stack: Stack) -> None:
+    """By the names that its addresses were found under."""
+    stack.up("prometheus")
+    both = [(job, MODEL, "1") for job in ("saros-api", "saros-api", "saros-trainer", "saros-trainer")]
+    await_until(lambda: stack.targets() == [("prometheus", "", "1"), *both], 90, lambda: str(stack.targets()))
 
 
 def test_the_cluster_finds_itself_again_at_other_addresses(stack: Stack, clients: list[Client]) -> None:

@@ -1,13 +1,16 @@
 """The image: nobody's user, a root that cannot be written, kernels that need no compiler, and little else."""
 
+import ast
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.compose.stack import IMAGE, Stack, run
+from tests.deploy.tools import secrets_in
 
 pytestmark = pytest.mark.timeout(2400)  # the image is built in the first one
 
@@ -35,6 +38,24 @@ def test_kernels_are_there_for_any_user(image: str, user: str) -> None:
     assert "[cache] data saved to" not in told, "nothing had to be compiled"
 
 
+def test_kernels_are_compiled_for_any_cpu(image: str) -> None:
+    """Those of the very CPU that built the image would be loaded there, and nowhere else."""
+    script = "import platform; from numba.core.config import CPU_FEATURES, CPU_NAME; "
+    script += "print([platform.machine(), CPU_NAME, CPU_FEATURES])"
+    machine, name, features = ast.literal_eval(run(*CONFINED, "--entrypoint", "python", image, "-c", script))
+    assert (name, features) == ("x86-64-v3" if machine == "x86_64" else "generic", "")
+
+
+def test_it_starts_no_threads_of_blas_and_says_where_it_stands_when_asked(image: str) -> None:
+    # As process 1, like a trainer: a signal that it does not handle would not even reach it.
+    script = "import numpy, os, signal; print(len(os.listdir('/proc/self/task')), flush=True); "
+    script += "signal.raise_signal(signal.SIGABRT)"
+    command = [*CONFINED, "--entrypoint", "python", image, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "1"
+    assert "Fatal Python error: Aborted" in done.stderr
+
+
 def test_it_has_no_compiler_no_pip_and_no_tests(image: str) -> None:
     script = "ls /opt/saros/bin; find /opt/saros -name tests; python -c 'import pip' 2>&1 | tail -1; which gcc || true"
     told = run(*CONFINED, "--entrypoint", "sh", image, "-c", script).split("\n")
@@ -56,7 +77,7 @@ def test_every_service_is_confined(image: str) -> None:
         assert {"cpus", "memory", "pids"} <= set(service["deploy"]["resources"]["limits"]), name
         for port in service.get("ports", []):
             assert port["host_ip"] == "127.0.0.1", name
-        assert not [variable for variable in service.get("environment", {}) if re.search("PASSWORD|SECRET", variable)]
+        assert not secrets_in(service.get("environment", {})), name
 
 
 def test_nothing_is_sent_to_the_engine_but_what_it_is_built_from(image: str, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
-"""The dashboard: each query of each panel finds something in a Prometheus that has watched a real run."""
+"""The dashboard and the rules: each query of each panel, and each recording rule, finds something in a Prometheus that
+has watched a real run."""
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,8 +16,9 @@ from saros.adapters.redis import EmbeddedStore
 from saros.api.keys import entry_of, new_key
 from saros.client import Client, Event, SessionEvent, UnauthorizedError
 from tests.broker import Broker
+from tests.deploy.rules import metrics_in, rules
 from tests.deploy.tools import DEPLOY, program
-from tests.deploy.watched import Prometheus, started_api, watching
+from tests.deploy.watched import Prometheus, metrics_told, started_api, watching
 from tests.servers import free_ports
 from tests.store import connect
 from tests.trainer.runs import SAROS, Model, await_until, running
@@ -23,8 +26,8 @@ from tests.trainer.runs import SAROS, Model, await_until, running
 GRAFANA = DEPLOY / "grafana"
 START_S, PATIENCE_S = 120.0, 40.0
 ROWS = ["Overview", "Ingest", "Gate", "Learning", "Store", "Serving", "Recovery"]
-# Panels, with the legend of a query in them, that show 0 in a run like this one. All others show more: what is silent
-# as long as nothing happens (dead letters, what is taken back, a store that forgot) happens here.
+# Panels, with the legend of a query in them, and rules that show 0 in a run like this one. All others show more: what
+# is silent as long as nothing happens (dead letters, what is taken back, a store that forgot) happens here.
 QUIET = {
     "Lag: __auto", "Lag by partition: {{partition}}", "Lag in messages: {{topic}}", "Waiting: waiting",
     "Waiting: {{why}}", "Failed requests: __auto", "Events over HTTP: unacknowledged", "Lost to retention: messages",
@@ -34,6 +37,7 @@ QUIET = {
     "Requests in work: waiting for a token",
     "Stale: {{because}}", "Stale: behind the log, s", "Behind the log: {{instance}}", "Waiting for Kafka: messages",
     "Records: rejected", "Records: of others", "Started: {{job}}",
+    "rule model:saros_lag_seconds:max", "rule model:saros_api_errors:ratio5m",
 }  # fmt: skip
 
 
@@ -119,6 +123,20 @@ def test_every_query_finds_something(
         model.await_learned()
         ask_all_kinds(client, f"http://127.0.0.1:{api_port}")
         await_seen(prometheus, model)
+        assert models(prometheus) == [model_name]
+        # Of an alert nothing may be there, but what it asks for has to be what the programs tell.
+        told = metrics_told(trainer_port) | metrics_told(api_port) | {rule["record"] for rule in rules("record")}
+        for rule in rules("record") + rules("alert"):
+            assert metrics_in(rule["expr"]) <= told | {"up"}, rule
+
+
+def models(prometheus: Prometheus) -> list[str]:
+    """Return the models that one can choose from above the panels."""
+    (variable,) = [one for one in dashboard()["templating"]["list"] if one["type"] == "query"]
+    assert variable["query"]["query"] == variable["definition"]
+    asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["definition"])
+    assert asked is not None
+    return prometheus.values_of(asked[2], asked[1])
 
 
 def ask_all_kinds(client: Client, url: str) -> None:
@@ -142,6 +160,9 @@ def await_seen(prometheus: Prometheus, model: Model) -> None:
         for panel in panels()
         for target in panel["targets"]
     }
+    # The store forgot, of which an alert tells at once.
+    left |= {f"annotation {one['name']}": one["expr"] for one in dashboard()["annotations"]["list"]}
+    left |= {f"rule {rule['record']}": f'{rule["record"]}{{model="{model.name}"}}' for rule in rules("record")}
     assert left.keys() >= QUIET
 
     def is_seen(place: str, expr: str) -> bool:

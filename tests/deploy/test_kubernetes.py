@@ -16,11 +16,10 @@ import pytest
 import yaml
 
 from saros import settings
-from saros.adapters.names import topics_of
 from saros.api.commands import check_host
 from saros.trainer.commands import plan_of
-from saros.trainer.plan import group_of
-from tests.deploy.tools import DEPLOY, output_of, program
+from tests.deploy.rules import metrics_in, rules
+from tests.deploy.tools import DEPLOY, output_of, program, secrets_in
 
 KUBERNETES = DEPLOY / "kubernetes"
 OVERLAYS = ("dev", "production")
@@ -96,7 +95,7 @@ def test_pods_may_do_nothing_that_they_need_not(overlay: str, kind: str) -> None
 def test_no_secret_stands_in_a_file(overlay: str) -> None:
     assert all(one["kind"] != "Secret" for one in built(overlay))
     names = set(re.findall(r"SAROS_\w+", yaml.safe_dump_all(built(overlay))))
-    assert not names & {"SAROS_API__KEYS", "SAROS_REDIS__PASSWORD", "SAROS_KAFKA__OPTIONS"}
+    assert not secrets_in(names)
     assert "@" not in settings_of(overlay)["SAROS_REDIS__URL"]
 
 
@@ -109,6 +108,18 @@ def test_settings_are_taken(overlay: str, kind: str) -> None:
         assert loaded.trainer.instance == "saros-trainer-0"
     if kind == "Deployment":
         assert not check_host(loaded, asked=bool(loaded.api.keys_file))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_pod_of_the_api_has_what_a_trainer_has(overlay: str) -> None:
+    """docs/operations.md#at-night: `saros status`, `audit` and `rebase` are run there."""
+    trainer, api = (
+        plan_of(settings.load(environ_of(overlay, kind)))._replace(instance="", memory_bytes=0)
+        for kind in ("StatefulSet", "Deployment")
+    )
+    assert trainer == api
+    sources = [pod_of(overlay, kind)["containers"][0]["envFrom"] for kind in ("StatefulSet", "Deployment")]
+    assert sources[0] == sources[1]
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -149,11 +160,15 @@ def test_production_grows_with_the_load_and_no_further_than_it_helps() -> None:
     assert (scaled["apiVersion"], scaled["spec"]["scaleTargetRef"]["kind"]) == ("keda.sh/v1alpha1", "StatefulSet")
     assert scaled["spec"]["maxReplicaCount"] == plan.partitions
     (trigger,) = scaled["spec"]["triggers"]
-    assert trigger["type"] == "kafka"
+    assert trigger["type"] == "prometheus"
     metadata = trigger["metadata"]
-    assert metadata["consumerGroup"] == group_of(plan)
-    assert metadata["topic"] == topics_of(plan.model).events
-    assert metadata["bootstrapServersFromEnv"] in environ
+    (lag,) = metrics_in(metadata["query"])
+    assert metadata["query"] == f'{lag}{{model="{plan.model}"}}'
+    assert lag in {rule["record"] for rule in rules("record")}
+    (late,) = [alert["expr"] for alert in rules("alert") if alert["alert"] == "SarosLagHigh"]
+    least, seconds = scaled["spec"]["minReplicaCount"], int(metadata["threshold"])
+    assert late == f"{lag} > 30", "the alert asks for the same"
+    assert least < 30 / seconds < plan.partitions, "it has grown before somebody is woken, and not to all there are"
     assert all(isinstance(value, str) for value in metadata.values())
     target = find("production", "HorizontalPodAutoscaler", "saros-api")["spec"]["scaleTargetRef"]
     for kind, name in (("Deployment", target["name"]), ("StatefulSet", scaled["spec"]["scaleTargetRef"]["name"])):
@@ -198,7 +213,7 @@ def test_production_is_watched_by_the_rules_of_deploy_prometheus() -> None:
         assert model["targetLabel"] == "model"
         assert "release" in monitor["metadata"]["labels"], "or the chart kube-prometheus-stack passes it over"
     for name in ("recording", "alerts"):
-        rules = yaml.safe_load((DEPLOY / "prometheus" / "rules" / f"{name}.yml").read_text())
+        expected = yaml.safe_load((DEPLOY / "prometheus" / "rules" / f"{name}.yml").read_text())
         found = find("production", "PrometheusRule", f"saros-{name}")
-        assert found["spec"] == rules, "stale: `make rules`"
+        assert found["spec"] == expected, "stale: `make rules`"
         assert "release" in found["metadata"]["labels"]

@@ -1,21 +1,13 @@
 """The rules of Prometheus: they are valid, every alert fires when it should and only then, and has its runbook."""
 
 import re
-from typing import Any
 
-import yaml
-
+from tests.deploy.rules import RULES, metrics_in, rules
 from tests.deploy.tools import DEPLOY, ROOT, output_of, program
 
 PROMETHEUS = DEPLOY / "prometheus"
-RULES = sorted((PROMETHEUS / "rules").glob("*.yml"))
 CASES = sorted((PROMETHEUS / "tests").glob("*.yml"))
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
-
-
-def alerts() -> list[dict[str, Any]]:
-    groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
-    return [rule for group in groups for rule in group["rules"] if "alert" in rule]
 
 
 def anchors(text: str) -> list[str]:
@@ -36,11 +28,20 @@ def test_alerts_fire_when_they_should() -> None:
 
 def test_every_alert_is_tested() -> None:
     tested = {name for path in CASES for name in re.findall(r"alertname=\"(\w+)\"", path.read_text())}
-    assert {alert["alert"] for alert in alerts()} == tested
+    assert {alert["alert"] for alert in rules("alert")} == tested
+
+
+def test_metrics_are_found_in_an_expression() -> None:
+    """test_grafana.py looks for them in what the programs tell."""
+    expr = """
+        max by (model) (a:b:max{job=~"c|d", e="f"}) > 0.5 * sum by (g) (rate(h_total[5m] offset 15m)) and on (i) up
+          unless absent(j) or k / on (l) group_left (m) histogram_quantile(0.99, sum by (le) (rate(n_bucket[5m])))
+    """
+    assert metrics_in(expr) == {"a:b:max", "h_total", "up", "j", "k", "n_bucket"}
 
 
 def test_every_alert_has_its_runbook_and_says_how_urgent_it_is() -> None:
-    found = alerts()
+    found = rules("alert")
     assert len(found) > 20
     for alert in found:
         assert alert["labels"]["severity"] in ("page", "ticket"), alert["alert"]

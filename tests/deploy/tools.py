@@ -1,15 +1,34 @@
 """Programs that check and run what is in deploy/: those on the PATH, or those that `make tools` has got."""
 
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
+
+from saros.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 TOOLS = ROOT / "build" / "tools"
+
+
+# All settings whose values are never shown.
+SECRETS = {
+    f"SAROS_{concern}__{name}".upper()
+    for concern, field in Settings.model_fields.items()
+    for name, value in field.default
+    if isinstance(value, SecretStr)
+}
+
+
+def secrets_in(names: Iterable[str]) -> set[str]:
+    """Return the variables whose values would be secrets, of ours and of others."""
+    return {name for name in names if name in SECRETS or re.search("PASSWORD|SECRET|TOKEN", name)}
 
 
 def program(name: str) -> str:

@@ -1,6 +1,7 @@
 """A Prometheus that watches processes of a test, as deploy/prometheus tells it to, but once a second."""
 
 import json
+import re
 import subprocess
 import urllib.parse
 import urllib.request
@@ -33,11 +34,20 @@ class Prometheus:
 
     def ask(self, expr: str) -> dict[str, float]:
         """Return the value of each series by its labels; those that are no number are left out."""
-        body = urllib.parse.urlencode({"query": expr}).encode()
-        with urllib.request.urlopen(f"{self._url}/api/v1/query", body, timeout=10) as answer:
-            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+        found: list[dict[str, Any]] = self._get("query", {"query": expr})["result"]
         values = {json.dumps(series["metric"], sort_keys=True): float(series["value"][1]) for series in found}
         return {labels: value for labels, value in values.items() if value == value}
+
+    def values_of(self, label: str, series: str) -> list[str]:
+        """Return the values that a label has in some series: what `label_values` is in a dashboard."""
+        found: list[str] = self._get(f"label/{label}/values", {"match[]": series})
+        return found
+
+    def _get(self, what: str, parameters: Mapping[str, str]) -> Any:
+        with urllib.request.urlopen(
+            f"{self._url}/api/v1/{what}?{urllib.parse.urlencode(parameters)}", timeout=10
+        ) as answer:
+            return json.load(answer)["data"]
 
 
 def _config(targets: Mapping[str, int], model: str) -> dict[str, Any]:
@@ -52,6 +62,14 @@ def _config(targets: Mapping[str, int], model: str) -> dict[str, Any]:
         job["static_configs"] = [{"targets": [f"127.0.0.1:{targets[job['job_name']]}"]}]
         job["relabel_configs"][0]["replacement"] = model
     return config
+
+
+def metrics_told(port: int) -> set[str]:
+    """Return the names of the series that a process tells of, or would if there were any."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        told = dict(re.findall(r"^# TYPE (\S+) (\w+)$", answer.read().decode(), flags=re.MULTILINE))
+    parts = ("_bucket", "_sum", "_count")
+    return {f"{name}{part}" for name, kind in told.items() for part in (parts if kind == "histogram" else ("",))}
 
 
 @contextmanager
