@@ -48,10 +48,7 @@ def draw(updates: Sequence[int], keys: Sequence[int], allowed: Sequence[int], co
     there, looks, ascending = len(allowed), min(len(allowed), POOL), sorted(allowed)
     first = splitmix64(seed) % there if there else 0
     looked = [ascending[(j * there + first) // looks] for j in range(looks)]
-    luck = {
-        slot: np.float32(math.log(uniform(seed ^ keys[slot])) * (1.0 + max(0, updates[slot])))
-        for slot in looked
-    }
+    luck = {slot: np.float32(math.log(uniform(seed ^ keys[slot])) * (1.0 + max(0, updates[slot]))) for slot in looked}
     return sorted(luck, key=lambda slot: (-luck[slot], keys[slot]))[:count]
 
 
