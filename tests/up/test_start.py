@@ -37,6 +37,14 @@ def test_a_port_that_the_last_run_has_not_given_back_yet_is_waited_for(tmp_path:
             assert not (tmp_path / "up.port").exists(), "who ends in order leaves nothing to wait for"
 
 
+@pytest.mark.parametrize("note", ["", "\0\0\0\0"], ids=["empty", "torn"])
+def test_a_note_of_the_last_run_that_says_no_port_is_none(tmp_path: Path, note: str) -> None:
+    (tmp_path / "up.port").write_text(note)
+    with running(tmp_path, "--no-traffic", ready=False) as run:
+        run.until(lambda: run.has("api"), START_S)
+        assert (tmp_path / "up.port").read_text() == str(run.port)
+
+
 def test_a_hangup_that_is_ignored_stays_so_and_port_0_is_any(tmp_path: Path) -> None:
     """`nohup saros up`."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which children inherit
