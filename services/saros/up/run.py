@@ -55,7 +55,7 @@ class DiedError(SarosError):
 
 
 def _noted(note: Path) -> int:
-    """Return the port of a note; 0, which is always free, where there is none to be read: a full disk leaves it empty."""
+    """Return the port of a note; 0, which is always free, where none can be read: a full disk leaves it empty."""
     with suppress(OSError, ValueError):
         return int(note.read_bytes())
     return 0
