@@ -55,7 +55,7 @@ class DiedError(SarosError):
 
 
 def _noted(note: Path) -> int:
-    """Return the port of a note; 0, which is always free, where none can be read: a full disk leaves it empty."""
+    """Return the port of a note; 0 where there is none, or none that can be read: a full disk leaves it empty."""
     with suppress(OSError, ValueError):
         return int(note.read_bytes())
     return 0
@@ -120,7 +120,7 @@ class Up:
         plan, note = self._plan, self._plan.data_dir / "up.port"
         left = _noted(note)
         with suppress(SarosError):
-            self._until(lambda: is_free(plan.host, left), "the last run's port", _DYING_S)
+            self._until(lambda: not left or is_free(plan.host, left), "the last run's port", _DYING_S)
         port = free_port(plan.host, plan.port, given=plan.port_given)
         note.write_text(str(port))
         return port
