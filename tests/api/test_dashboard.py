@@ -17,7 +17,7 @@ from saros.adapters.kafka import Writer
 from saros.api.dashboard import dashboard
 from saros.api.keys import entry_of, new_key
 from tests.api.browser import LAPTOP, PHONE, Visit, chromium, visit
-from tests.api.double import Double, served
+from tests.api.double import ITEMS, LIMITS, Double, served
 from tests.api.test_end_to_end import Api, started, stop
 from tests.api.visitors import Visitors, visited
 from tests.broker import Broker
@@ -106,11 +106,11 @@ def test_the_page_is_served_whole_and_kept_to_itself() -> None:
     addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.[a-z]{2,}[\w/]*", answer.text))
     assert addresses == {"http://www.w3.org/2000/svg"}, "the name of a language, which nobody fetches"
     assert not re.findall(r"<(?:img|iframe|script[^>]*\ssrc)\b|@import|url\(", answer.text), "nothing that is fetched"
-    assert answer.text == dashboard().text
+    assert answer.text == dashboard(LIMITS).text
 
 
 def test_nothing_on_the_page_becomes_markup() -> None:
-    text = dashboard().text
+    text = dashboard(LIMITS).text
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "DOMParser", "eval(", "new Function"):
         assert way not in text, way
 
@@ -203,6 +203,59 @@ def test_moves_points_and_numbers(bare: Visit) -> None:
     of = "sinceFirst(RATES.map((events_per_s, time) => ({events_per_s, time}))).map((one) => one.time)"
     for rates, times in (("[0, 0, 0, 5, 0]", [2, 3, 4]), ("[3, 4]", [0, 1]), ("[0, 0]", [0, 1]), ("[]", [])):
         assert bare.page.evaluate(of.replace("RATES", rates)) == times, "an empty beginning is left out"
+
+
+def test_only_an_answer_says_whether_a_key_may_change_the_gate(browser: Browser) -> None:
+    with served(Double()) as api, visit(browser, api.url) as page:
+
+        def learnt(key: str, status: int) -> bool | None:
+            page.page.unroute_all()
+            page.page.route("**/v1/gate", lambda route: route.fulfill(status=status) if status else route.abort())
+            page.page.evaluate(f"sessionStorage.setItem('saros.key', '{key}'), gate.learnRights()")
+            return page.page.evaluate(f"gate.may.get('{key}') ?? null")  # type: ignore[no-any-return]
+
+        assert [learnt("boss", status) for status in (503, 429, 0, 422, 503)] == [None, None, None, True, True]
+        assert [learnt("reader", 403), learnt("stranger", 401)] == [False, False]
+
+
+def test_the_playground_keeps_to_the_limits_of_the_api(browser: Browser) -> None:
+    limits = LIMITS._replace(k_max=5, session_max=7, wait_ms_max=100)
+    with served(Double(), limits=limits) as api, visit(browser, api.url) as page:
+        page.page.evaluate("play.be('')")
+        for _ in range(4):
+            page.page.evaluate("play.click(play.ids[1])")
+        assert ids(page) == ITEMS[:5]
+        assert [item for item, clicked in api.model.asked[-1].session if clicked] == [ITEMS[1]] * 2, "the last ones"
+        page.page.evaluate("play.user = 'ann', play.refresh('0:1')")
+        assert api.model.asked[-1].wait_ms == 100
+        page.check()
+
+
+def test_a_click_that_fails_is_taken_from_nobody_else(browser: Browser) -> None:
+    with served(Double()) as api, visit(browser, api.url) as page:
+        found = page.page.evaluate(
+            """async () => {
+              const real = fetch, sent = [];
+              window.fetch = (path, more) => path === "v1/events"
+                ? new Promise((done, fail) => sent.push({ done, fail })) : real(path, more);
+              const took = () => new Response('{"token": "0:1"}');
+              await play.be("ann");
+              const hers = play.click(play.ids[0]);
+              await play.be("bob");
+              const his = play.click(play.ids[1]);
+              sent[1].done(took());
+              await his;
+              sent[0].fail(new TypeError());
+              await hers;
+              const kept = [...play.clicked], quiet = play.at("error").hidden;
+              await play.be("cy");
+              const again = play.click(play.ids[2]);
+              sent[2].fail(new TypeError());
+              await again;
+              return [kept, quiet, [...play.clicked], play.at("error").hidden];
+            }"""
+        )
+        assert found == [[ITEMS[1]], True, [], False]
 
 
 # --- with people -----------------------------------------------------------------------------------------------------
@@ -473,6 +526,7 @@ def test_a_key_is_asked_for_nothing_is_there_yet_and_what_was_lost_comes_back(
         page.until("gate.may.get(keyInUse()) === false", "this key may look, and no more")
         assert not page.page.locator("[data-gate=apply]").is_visible()
         page.page.evaluate(f"sessionStorage.setItem('saros.key', {admin!r})")
+        page.page.route("**/v1/gate", lambda route: route.fulfill(status=503), times=1)
         page.page.keyboard.press("ArrowLeft")
         page.until("!document.querySelector('[data-gate=apply]').hidden")
 

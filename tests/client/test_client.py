@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from saros.api.data_schemas import GateChangeBody, ItemBody, ItemChange
+from saros.api.live import event_of
 from saros.api.schemas import RankBody, RecommendBody
 from saros.client import (
     ApiError,
@@ -23,6 +24,7 @@ from saros.client import (
     Event,
     ForbiddenError,
     InvalidError,
+    LiveEvent,
     NoAnswerError,
     NotFoundError,
     Receipt,
@@ -141,6 +143,32 @@ def test_watching_it_live(client: Client, url: str) -> None:
             return [event.name async for event in watching.live(count=1)]
 
     assert asyncio.run(watch()) == ["history", "pulse"]
+
+
+@pytest.mark.parametrize("piece", [1, 7, 10_000])
+def test_ids_in_the_stream_hold_what_ends_lines_elsewhere(piece: int) -> None:
+    """The API's JSON escapes control characters, and none of these; pieces end wherever they end."""
+    item = "a\x85b\u2028c\u2029d"
+    told = event_of("history", {"step_s": 1.0}) + event_of("pulse", {"top": [{"item_id": item}]})
+    wanted = [("history", {"step_s": 1.0}), ("pulse", {"top": [{"item_id": item}]})]
+
+    def pieces() -> Iterator[bytes]:
+        yield from (told[first : first + piece] for first in range(0, len(told), piece))
+
+    async def awaited() -> AsyncIterator[bytes]:
+        for each in pieces():
+            yield each
+
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=pieces()))
+    with httpx.Client(transport=transport) as http:
+        assert list(Client("http://api", http=http).live()) == wanted
+
+    async def watch() -> list[LiveEvent]:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, content=awaited()))
+        async with httpx.AsyncClient(transport=transport) as http:
+            return [event async for event in AsyncClient("http://api", http=http).live()]
+
+    assert asyncio.run(watch()) == wanted
 
 
 def test_every_call_of_one_client_is_a_call_of_the_other() -> None:

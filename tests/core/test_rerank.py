@@ -75,10 +75,15 @@ def test_the_fewer_updates_the_likelier() -> None:
         assert abs(first[slot] / rounds - weight / sum(weights)) < 0.02, first
 
 
-def test_a_large_catalogue_is_looked_at_in_part_and_nothing_is_drawn_twice() -> None:
+def make_large(count: int) -> Shelf:
     shelf = Shelf(2, np.random.default_rng(1))
-    count = rerank.POOL + 5000
     shelf.catalogue.refresh(shelf.add(make_rows("learned", count, 2, shelf.rng), np.zeros((count, 2), np.int64)))
+    return shelf
+
+
+def test_a_large_catalogue_is_looked_at_in_part_and_nothing_is_drawn_twice() -> None:
+    count = rerank.POOL + 5000
+    shelf = make_large(count)
     known = shelf.catalogue.arrays.known
     seen: set[int] = set()
     for seed in range(20):
@@ -86,6 +91,21 @@ def test_a_large_catalogue_is_looked_at_in_part_and_nothing_is_drawn_twice() -> 
         assert len(set(drawn)) == len(drawn) == 2000
         seen |= set(drawn)
     assert len(seen) > 0.9 * count, "every part of it has its turn"
+
+
+def test_of_a_large_catalogue_what_is_not_allowed_uses_up_no_looks() -> None:
+    count = 8 * rerank.POOL
+    shelf = make_large(count)
+    shelf.items.arrays.counters[:count, UPDATES] = shelf.rng.integers(-1, 50, count)
+    keys = [int(key) for key in shelf.items.table.keys[:count]]
+    updates = shelf.items.arrays.counters[:count, UPDATES].tolist()
+    for share in (50, rerank.POOL - 1, rerank.POOL, rerank.POOL + 1, count // 3):
+        some = np.sort(shelf.rng.choice(count, share, replace=False)).tolist()
+        allowed = combine(shelf.catalogue.arrays.known, [mask_of(some)], [], np.zeros(0, np.int32))
+        for seed in (0, 5, 2**64 - 1):
+            drawn = rerank.draw(shelf.catalogue, allowed, 60, seed).tolist()
+            assert drawn == naive.draw(updates, keys, some, 60, seed)
+            assert len(drawn) == min(60, share), "a narrow category is explored as a small catalogue is"
 
 
 @given(

@@ -13,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,14 +25,14 @@ from saros.adapters.kafka import Admin, Cluster, Reader, Writer
 from saros.adapters.names import EVENTS_SETTINGS
 from saros.api.plan import Answer, Wish
 from saros.api.views import ItemView
-from saros.client import AsyncClient, Event
+from saros.client import AsyncClient, Event, Retries, UnsentError
 from saros.errors import BrokerError, SarosError
 from saros.lab import people, reporting, simulate
 from saros.lab.bots import AROUND, Gang, bot_id, events_a_second
 from saros.lab.pacing import Allowance
 from saros.lab.people import NOBODY
 from saros.lab.simulate import SLATE, Simulation, Traffic, watch
-from saros.lab.sinks import ThroughKafka
+from saros.lab.sinks import ThroughApi, ThroughKafka
 from saros.lab.straight import Straight
 from saros.wire.encode import events_in
 from saros.wire.partitions import partitions_of
@@ -247,6 +248,28 @@ def test_straight_events_stand_in_the_partition_of_their_user(broker: Broker, to
     for user in range(9):
         mine = [event.click.item_id for _, event in found.values() if event.user_id == f"u{user}"]
         assert mine == [one["item"] for one in clicks if one["user"] == f"u{user}"], "in order"
+
+
+@pytest.mark.parametrize("then", [202, 400])
+def test_what_the_api_rejects_counts_whatever_becomes_of_the_rest(then: int) -> None:
+    """The API takes the first, rejects the second, and Kafka does not acknowledge the third; then it is asked again."""
+    bad = {"index": 1, "reason": "bad_kind", "detail": "no"}
+    away = {"type": "urn:saros:problem:kafka-away", "unacknowledged": [2], "rejected": [bad], "token": "0:1"}
+    rest = {"accepted": 1, "rejected": [], "token": "0:2"}
+    answers = iter([httpx.Response(503, json={**away, "accepted": 1}), httpx.Response(then, json=rest)])
+    events: list[Event] = [{"kind": "click", "user": user, "item": "x"} for user in "abc"]
+
+    async def send() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _: next(answers))) as http:
+            sink = ThroughApi(AsyncClient("http://api", retries=Retries(times=0), http=http))
+            if then == 202:
+                assert await sink.send(events) == 1
+            else:
+                with pytest.raises(UnsentError):
+                    await sink.send(events)
+            assert sink.rejected == 1
+
+    asyncio.run(send())
 
 
 def test_what_kafka_does_not_acknowledge_is_sent_again() -> None:

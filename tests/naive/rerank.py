@@ -44,15 +44,11 @@ def marginal(units: F32, scores: F32, weight: float, k: int) -> list[int]:
 
 
 def draw(updates: Sequence[int], keys: Sequence[int], allowed: Sequence[int], count: int, seed: int) -> list[int]:
-    """The items with the highest ln(u)/w, w = 1/(1 + updates), of those that a draw looks at."""
-    size = len(keys)
-    first = splitmix64(seed) % size if size else 0
-    looked = {(first + k * ((2**31 - 1) % size)) % size for k in range(min(size, POOL))} if size else set()
-    luck = {
-        slot: np.float32(math.log(uniform(seed ^ keys[slot])) * (1.0 + max(0, updates[slot])))
-        for slot in allowed
-        if slot in looked
-    }
+    """The items with the highest ln(u)/w, w = 1/(1 + updates), of those that a draw looks at: evenly spread."""
+    there, looks, ascending = len(allowed), min(len(allowed), POOL), sorted(allowed)
+    first = splitmix64(seed) % there if there else 0
+    looked = [ascending[(j * there + first) // looks] for j in range(looks)]
+    luck = {slot: np.float32(math.log(uniform(seed ^ keys[slot])) * (1.0 + max(0, updates[slot]))) for slot in looked}
     return sorted(luck, key=lambda slot: (-luck[slot], keys[slot]))[:count]
 
 

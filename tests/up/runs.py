@@ -36,8 +36,9 @@ class Run:
     def log(self, name: str) -> str:
         return (self.data_dir / "logs" / f"{name}.log").read_text()
 
-    def ask(self, path: str, timeout_s: float = 10) -> Any:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=timeout_s) as answer:
+    def ask(self, path: str, key: str = "") -> Any:
+        request = urllib.request.Request(f"{self.url}{path}", headers={"x-api-key": key} if key else {})
+        with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
     def pulse(self) -> dict[str, Any]:
@@ -83,6 +84,12 @@ class Run:
             below |= {pid for pid, stat in stats.items() if int(_fields(stat)[1]) in below}
         for pid in below - {self.process.pid}:
             found[pid] = _fields(stats[pid])[19]
+        return found
+
+    def child(self, command: str) -> int:
+        """Return the process that runs a command, not its guard."""
+        lines = {pid: _read(Path(f"/proc/{pid}/cmdline")).split("\0") for pid in self.children()}
+        (found,) = [pid for pid, line in lines.items() if command in line and line[0] != "/bin/sh"]
         return found
 
     def end(self, number: signal.Signals = signal.SIGINT) -> int:

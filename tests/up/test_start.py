@@ -37,6 +37,14 @@ def test_a_port_that_the_last_run_has_not_given_back_yet_is_waited_for(tmp_path:
             assert not (tmp_path / "up.port").exists(), "who ends in order leaves nothing to wait for"
 
 
+@pytest.mark.parametrize("note", ["", "\0\0\0\0"], ids=["empty", "torn"])
+def test_a_note_of_the_last_run_that_says_no_port_is_none(tmp_path: Path, note: str) -> None:
+    (tmp_path / "up.port").write_text(note)
+    with running(tmp_path, "--no-traffic", ready=False) as run:
+        run.until(lambda: run.has("api"), START_S)
+        assert (tmp_path / "up.port").read_text() == str(run.port)
+
+
 def test_a_hangup_that_is_ignored_stays_so_and_port_0_is_any(tmp_path: Path) -> None:
     """`nohup saros up`."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which children inherit
@@ -59,13 +67,17 @@ def test_a_hangup_that_is_ignored_stays_so_and_port_0_is_any(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("where", "environ", "said"), [
+    ("data --rate 5001", {},
+     "--rate 5001 is above 5000, the most that the embedded broker's memory covers for 10 s — "
+     "give less, or a broker of your own by SAROS_KAFKA__BOOTSTRAP"),
     ("file/data", {}, "{} cannot be written: Not a directory — give another --data-dir"),
     ("data", {"SAROS_REDIS__PASSWORD": "x"},
      "SAROS_REDIS__PASSWORD is set, and SAROS_REDIS__URL is not — set that too, or unset SAROS_REDIS__PASSWORD"),
 ])  # fmt: skip
 def test_what_cannot_work_is_said_in_a_line(tmp_path: Path, where: str, environ: dict[str, str], said: str) -> None:
     (tmp_path / "file").touch()
-    command = [SAROS, "up", "--data-dir", str(tmp_path / where)]
+    directory, *options = where.split()
+    command = [SAROS, "up", "--data-dir", str(tmp_path / directory), *options]
     done = subprocess.run(command, env=CLEAN | environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"saros: {said.format(tmp_path / where)}\n"

@@ -10,16 +10,23 @@ import subprocess
 import time
 import urllib.request
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 import typer
 from PIL import Image
 from typer.core import TyperOption
 
+from saros.api.keys import entry_of, new_key
+from saros.core.catalogue import P0_DRIFT
 from saros.lab import traffic_commands
+from saros.settings import Settings
 from saros.up import commands
+from saros.up.looks import last_object
+from saros.up.plan import kept
 from tests.api.browser import chromium, visit
 from tests.broker import Broker
 from tests.store import StoreServer
@@ -37,9 +44,33 @@ PEOPLE = ("--users", "150", "--items", "100", "--rate", "1000", "--seed", "7")
 
 def answers(run: Run) -> list[Any]:
     """Return what some are told: users that were there from the beginning, and who is popular."""
-    told = [run.ask(f"/v1/users/u{k}/recommendations?k=20&exclude_seen=false") for k in range(1, 40)]
+    told = [run.ask(f"/v1/users/u{k}/recommendations?k=100&exclude_seen=false&explain=true") for k in range(1, 40)]
     assert any(one["user_state"] != "cold" for one in told)
     return [(one["source"], one["user_state"], one["items"]) for one in told] + [run.ask("/v1/popular?k=20")["items"]]
+
+
+def learned(run: Run, told: list[Any]) -> tuple[list[Any], list[float]]:
+    """Return what is behind answers, which a restart keeps to the bit, and their scores.
+
+    Scores hold the rate of all items, too, which an API that runs takes anew only when its logit has moved by P0_DRIFT.
+    """
+    vectors = [
+        (source, state, sorted((one["item_id"], one["explain"].get("vector", 0)) for one in items))
+        for source, state, items in told[:-1]
+    ]
+    assert sum(source == "model" for source, _, _ in vectors) > 10
+    counts = [run.ask(f"/v1/items/film-{film:04}") for film in range(1, 101)]
+    users = [run.ask(f"/v1/users/u{k}") for k, (_, state, _) in enumerate(vectors, 1) if state != "cold"]
+    scores = [one["score"] for _, _, items in told[:-1] for one in sorted(items, key=itemgetter("item_id"))]
+    return [vectors, counts, users], scores
+
+
+def await_quiet(run: Run) -> None:
+    """Let people stand still, without an end of theirs, and wait until all that they did is learned and stored."""
+    os.kill(run.child("simulate"), signal.SIGSTOP)
+    seen = [run.pulse() for _ in range(3)]
+    while len({one["events"]["total"] for one in seen[-3:]}) > 1 or seen[-1]["lag"]["messages"]:
+        seen.append(run.pulse())
 
 
 def judged(run: Run) -> dict[str, Any]:
@@ -125,27 +156,67 @@ def _learns_nothing(data_dir: Path) -> bool:
 def test_a_model_outlives_an_end_in_order_and_one_by_force_and_a_child_that_dies_ends_all(tmp_path: Path) -> None:
     with running(tmp_path, *PEOPLE) as run:
         run.until(lambda: run.pulse()["gate"]["decisions"].get("learn", 0) > 500, LEARNED_S)
+        await_quiet(run)
+        exact, scores = learned(run, answers(run))
         assert run.end() == 0
     with running(tmp_path, "--no-traffic") as run:
         assert "goes on with a new log" in run.errors()
         assert "can no longer be taken back" not in run.errors()
-        kept = answers(run)
+        told = answers(run)
+        exact_now, scores_now = learned(run, told)
+        assert exact_now == exact
+        assert scores_now == pytest.approx(scores, abs=P0_DRIFT)
         assert run.ask("/v1/stats")["items"] == 100
         assert run.end(signal.SIGKILL) == -signal.SIGKILL
     # A process counts as dead while the last of its threads still lets go of what it had, of the port too.
     with running(tmp_path, "--no-traffic", port=run.port) as run:
-        assert answers(run) == kept
+        assert answers(run) == told
         run.until(lambda: "partition was begun" in run.log("trainer"), START_S)
         children = run.children()
-        words = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in children}
-        (trainer,) = [pid for pid, line in words.items() if "trainer" in line and line[0] != "/bin/sh"]  # a guard's
-        os.kill(trainer, signal.SIGKILL)
+        os.kill(run.child("trainer"), signal.SIGKILL)
         assert run.process.wait(END_S) == 1
         errors = run.errors().splitlines()
         at = errors.index("trainer has ended; its last words:")
         assert any("partition was begun" in line for line in errors[at:])
         assert errors[-1] == "saros: trainer ended with code -9, so all the rest was ended, too"
         assert not [pid for pid, started in children.items() if is_alive(pid, started)]
+
+
+def test_the_banner_says_whether_a_run_that_was_killed_can_be_taken_back(tmp_path: Path) -> None:
+    with running(tmp_path, *PEOPLE) as run:
+        run.until(lambda: run.pulse()["gate"]["decisions"].get("learn", 0) > 500, LEARNED_S)
+        run.end(signal.SIGKILL)
+    with running(tmp_path, "--no-traffic", port=run.port) as run:
+        rebased = last_object(run.log("rebase"))
+        assert rebased is not None
+        assert ("can no longer be taken back" in run.errors()) == rebased["clears"]
+        assert run.end() == 0
+
+
+@pytest.mark.parametrize(("rebased", "said"), [
+    (None, ""),
+    ({"clears": False}, "of the last run, kept"),
+    ({"clears": True},
+     "of the last run, kept; it was not ended in order, so what was taught until then can no longer be taken back"),
+])  # fmt: skip
+def test_the_banner_says_what_is_kept(tmp_path: Path, rebased: dict[str, Any] | None, said: str) -> None:
+    plan = commands.plan_of(Settings(), tmp_path, None, ())
+    told = dict(kept(plan, rebased))
+    assert told.get("model", "") == said
+    assert "in memory" in told["not kept"]
+    assert str(tmp_path) in told["kept"]
+
+
+def test_where_keys_are_asked_for_people_and_the_numbers_have_one(tmp_path: Path) -> None:
+    key = new_key()
+    environ = {"SAROS_API__KEYS": entry_of("reader", ["read"], key)}
+    with running(tmp_path, *PEOPLE, environ=environ) as run:
+        with pytest.raises(HTTPError, match="401"):
+            run.ask("/v1/stats")
+        run.until(lambda: run.traffic().get("slates", 0) > 100, START_S)
+        assert run.ask("/v1/stats", key)["items"] == 100, "people have told of their films, and the user's key is known"
+        run.until(lambda: "saros: events: " in run.errors(), START_S)
+        assert run.end() == 0
 
 
 def test_a_second_signal_ends_it_at_once_and_a_directory_has_one(tmp_path: Path) -> None:

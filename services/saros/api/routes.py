@@ -142,7 +142,7 @@ def _wait_ms(body: RecommendBody | RankBody, service: Service) -> int:
 def plain_router(service: Service, requests: Requests) -> APIRouter:
     """Return the routes about the service itself."""
     router = APIRouter()
-    page, front, described = files("saros.api").joinpath("docs.html").read_text(), dashboard(), b""
+    page, front, described = files("saros.api").joinpath("docs.html").read_text(), dashboard(service.limits), b""
 
     @router.get("/", include_in_schema=False)
     async def root() -> Response:

@@ -15,7 +15,7 @@ from saros.client.batches import AsyncBatcher, Batcher, Report, Room
 from saros.client.errors import ClientError, NoAnswerError, UnusableError
 from saros.client.events import Event, line_of, send_lines
 from saros.client.exchange import Ask, Call, Reply, Retries, Talk, Wait, error_of, make
-from saros.client.live import Lines, LiveEvent
+from saros.client.live import Events, LiveEvent
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -130,15 +130,13 @@ class Client:
 
         It is not tried again: NoAnswerError where it breaks off.
         """
-        lines = Lines()
+        events = Events()
         try:
             with self._http.stream(**self._where.options(calls.asked("/v1/live", count=count))) as answer:
                 if not answer.is_success:
                     self._where.refused(Reply(answer.status_code, answer.headers, answer.read()))
-                for line in answer.iter_lines():
-                    event = lines.take(line)
-                    if event is not None:
-                        yield event
+                for piece in answer.iter_bytes():
+                    yield from events.take(piece)
         except _FAILED as error:
             raise self._where.no_answer(error) from error
 
@@ -219,14 +217,13 @@ class AsyncClient:
 
     async def live(self, count: int | None = None) -> AsyncIterator[LiveEvent]:
         """Yield how the model stands, each second; see `Client.live`."""
-        lines = Lines()
+        events = Events()
         try:
             async with self._http.stream(**self._where.options(calls.asked("/v1/live", count=count))) as answer:
                 if not answer.is_success:
                     self._where.refused(Reply(answer.status_code, answer.headers, await answer.aread()))
-                async for line in answer.aiter_lines():
-                    event = lines.take(line)
-                    if event is not None:
+                async for piece in answer.aiter_bytes():
+                    for event in events.take(piece):
                         yield event
         except _FAILED as error:
             raise self._where.no_answer(error) from error

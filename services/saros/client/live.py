@@ -1,6 +1,7 @@
-"""The stream for those who watch: server-sent events out of lines of text."""
+"""The stream for those who watch: server-sent events out of bytes."""
 
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from saros.client.errors import UnreadableError
@@ -13,21 +14,30 @@ class LiveEvent(NamedTuple):
     data: dict[str, Any]
 
 
-class Lines:
-    """Puts events together, line by line."""
+class Events:
+    """Puts events together, piece by piece. A line ends with a line feed, and with none of what else Unicode has for
+    that: JSON may hold those as they are.
+    """
 
     def __init__(self) -> None:
-        self._name, self._data = "", ""
+        self._rest, self._name, self._data = b"", b"", b""
 
-    def take(self, line: str) -> LiveEvent | None:
-        """Return the event that ends with a line, if one does."""
-        if line:
-            field, _, value = line.partition(": ")
-            self._name = value if field == "event" else self._name
-            self._data = value if field == "data" else self._data
-            return None
-        name, data, self._name, self._data = self._name, self._data, "", ""
-        try:
-            return LiveEvent(name, json.loads(data)) if name else None
-        except ValueError:
-            raise UnreadableError(f"an event {name[:40]!r} is not JSON: {data[:80]!r}") from None
+    def take(self, piece: bytes) -> Iterator[LiveEvent]:
+        """Yield the events that end within a piece."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            if line:
+                field, _, value = line.partition(b": ")
+                self._name = value if field == b"event" else self._name
+                self._data = value if field == b"data" else self._data
+                continue
+            name, data, self._name, self._data = self._name, self._data, b"", b""
+            if name:
+                yield _event(name.decode(errors="replace"), data)
+
+
+def _event(name: str, data: bytes) -> LiveEvent:
+    try:
+        return LiveEvent(name, json.loads(data))
+    except ValueError:
+        raise UnreadableError(f"an event {name[:40]!r} is not JSON: {data[:80]!r}") from None

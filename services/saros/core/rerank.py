@@ -21,10 +21,9 @@ from saros.core.items import UPDATES
 from saros.core.jit import F32, F64, I32, U8, U16, U64, as_int, kernel
 from saros.core.lanes import LANES
 from saros.core.rowmath import dot_row
-from saros.core.tiles import TILE_BITS
+from saros.core.tiles import lowest_bit
 
-POOL = 8192  # items that a draw looks at; of a larger catalogue, as many as that, from a place that is drawn
-_STRIDE = 2**31 - 1  # a prime above all numbers of slots: steps of this length meet every slot once
+POOL = 8192  # items that a draw looks at: all that are allowed, or as many as that, evenly spread over them
 _NOTHING_YET = -2.0  # below every cosine
 
 
@@ -49,15 +48,29 @@ def _give_away(seed: np.uint64, share: float, places: U8) -> None:
 
 
 @kernel
-def _draw(counters: I32, keys: U64, allowed: U16, size: int, seed: np.uint64, best: Best) -> int:
-    """Fill `best` with the draw; return how many there are. The highest ln(u)/w are a draw by the weights w."""
-    first, found = as_int(splitmix64(seed) % np.uint64(size)), 0
-    for k in range(min(size, POOL)):
-        slot = (first + k * (_STRIDE % size)) % size
-        if (allowed[slot >> TILE_BITS] >> np.uint16(slot & (LANES - 1))) & 1 == 0:
+def _draw(
+    counters: I32, keys: U64, allowed: U16, counts: U8, count: int, looks: int, first: int, seed: np.uint64, best: Best
+) -> int:
+    """Fill `best` with the draw; return how many there are. The highest ln(u)/w are a draw by the weights w.
+
+    counts: how many are allowed of each word, `count` of all. The j-th of `looks` items that it looks at is allowed
+    item (j·count + first) // looks: with `first` drawn below `count`, each of them is as likely to be looked at.
+    """
+    found, looked, rank, wanted = 0, 0, 0, first // looks
+    for tile in range(allowed.shape[0]):
+        if rank + as_int(counts[tile]) <= wanted:
+            rank += as_int(counts[tile])
             continue
-        luck = math.log(uniform(seed ^ keys[slot])) * (1.0 + max(0, counters[slot, UPDATES]))
-        found = offer(best, found, np.float32(luck), keys[slot], slot)
+        word = as_int(allowed[tile])
+        while word:
+            if rank == wanted:
+                slot = tile * LANES + lowest_bit(word)
+                luck = math.log(uniform(seed ^ keys[slot])) * (1.0 + max(0, counters[slot, UPDATES]))
+                found = offer(best, found, np.float32(luck), keys[slot], slot)
+                looked += 1
+                wanted = (looked * count + first) // looks
+            word &= word - 1
+            rank += 1
     arrange(best, found)
     return found
 
@@ -129,11 +142,14 @@ def units_of(catalogue: Catalogue, slots: I32) -> F32:
 
 def draw(catalogue: Catalogue, allowed: U16, count: int, seed: int) -> I32:
     """Return up to so many of the allowed items, drawn by how few updates they have had."""
-    table = catalogue.items.table
-    best = Best.empty(min(count, table.size))
+    counts = np.bitwise_count(allowed)
+    there = int(counts.sum(dtype=np.int64))
+    best = Best.empty(min(count, there))
     if not len(best.slot):
         return best.slot
-    found = _draw(catalogue.items.arrays.counters, table.keys, allowed, table.size, np.uint64(seed), best)
+    first = as_int(splitmix64(np.uint64(seed)) % np.uint64(there))
+    keys, counters = catalogue.items.table.keys, catalogue.items.arrays.counters
+    found = _draw(counters, keys, allowed, counts, there, min(there, POOL), first, np.uint64(seed), best)
     return best.slot[:found]
 
 

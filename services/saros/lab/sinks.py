@@ -39,6 +39,7 @@ class ThroughApi:
                 self.rejected += len((await self._client.send_events(left)).rejected)
                 return away
             except UnsentError as error:
+                self.rejected += len(error.receipt.rejected)
                 if not isinstance(error.__cause__, GO_ON):
                     raise
                 left, away = [left[place] for place in error.unsent], away + 1

@@ -50,9 +50,12 @@ def up(
 
       SAROS_KAFKA__BOOTSTRAP=localhost:9092 SAROS_REDIS__URL=redis://localhost:6379 saros up --no-traffic
     """
+    settings = load()
+    if traffic and not settings.kafka.bootstrap:
+        check_rate(rate)
     options = {"users": users, "items": items, "rate": f"{rate:g}", "bots": bots, "seed": seed}
     words = tuple(word for name, value in options.items() for word in (f"--{name}", str(value)))
-    plan = plan_of(load(), data_dir, port, words if traffic else ())
+    plan = plan_of(settings, data_dir, port, words if traffic else ())
     from saros.up.run import DiedError, Up
     from saros.up.screen import new_screen
 
@@ -67,6 +70,17 @@ def up(
     finally:
         screen.close()
     complain("all has ended")
+
+
+def check_rate(rate: float) -> None:
+    """Raise where people would send more than the embedded broker has memory for."""
+    from saros.up.plan import EMBEDDED_RATE_MAX
+
+    if rate > EMBEDDED_RATE_MAX:
+        raise InputError(
+            f"--rate {rate:g} is above {EMBEDDED_RATE_MAX}, the most that the embedded broker's memory covers for 10 s",
+            "give less, or a broker of your own by SAROS_KAFKA__BOOTSTRAP",
+        )
 
 
 def plan_of(settings: Settings, data_dir: Path, port: int | None, traffic: tuple[str, ...]) -> "Plan":

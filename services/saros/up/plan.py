@@ -20,6 +20,12 @@ _EMBEDDED = {
 }
 
 
+# People send no more than its memory covers for a while. The model's log is what fills it: some 330 bytes for each of
+# 2,500 events a second, packed.
+_PARTITION_BYTES, _EVENT_BYTES, _COVERED_S = 5_000_000, 400, 10
+EMBEDDED_RATE_MAX = EMBEDDED_PARTITIONS * _PARTITION_BYTES // (_EVENT_BYTES * _COVERED_S)  # events a second
+
+
 class Plan(NamedTuple):
     """All that it is told."""
 

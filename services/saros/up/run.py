@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import FrameType
 
 import saros
@@ -51,6 +52,13 @@ class DiedError(SarosError):
     def __init__(self, name: str, code: int, words: str) -> None:
         super().__init__(f"{name} ended with code {code}, so all the rest was ended, too")
         self.words = words
+
+
+def _noted(note: Path) -> int:
+    """Return the port of a note; 0 where there is none, or none that can be read: a full disk leaves it empty."""
+    with suppress(OSError, ValueError):
+        return int(note.read_bytes())
+    return 0
 
 
 class Up:
@@ -110,10 +118,9 @@ class Up:
     def _take_port(self) -> int:
         """Return the API's port, and note it until we end in order: a run that was killed leaves an API that dies."""
         plan, note = self._plan, self._plan.data_dir / "up.port"
-        if note.exists():
-            left = int(note.read_text())
-            with suppress(SarosError):
-                self._until(lambda: is_free(plan.host, left), "the last run's port", _DYING_S)
+        left = _noted(note)
+        with suppress(SarosError):
+            self._until(lambda: not left or is_free(plan.host, left), "the last run's port", _DYING_S)
         port = free_port(plan.host, plan.port, given=plan.port_given)
         note.write_text(str(port))
         return port

@@ -61,7 +61,6 @@ class GateView {
     if (this.bounds) say(this.at("done"), "");
     this.draw();
     this.askSoon(SETTLE_MS);
-    if (this.bounds) this.learnRights();
   }
 
   moveOne(side, value) {
@@ -187,6 +186,7 @@ class GateView {
   async simulate() {
     if (!this.gate || !this.ready) return;
     this.asked = Date.now();
+    if (this.bounds) this.learnRights();
     if (this.asking) this.asking.abort();
     const asking = this.asking = new AbortController(), [low, high] = this.now();
     try {
@@ -202,7 +202,8 @@ class GateView {
     }
   }
 
-  /** Find out, once for each key, whether it may change the gate: an empty change changes nothing. */
+  /** Find out, once for each key, whether it may change the gate: an empty change changes nothing.
+   *  An API that is away or busy says neither yes nor no, and is asked again with the next what-if. */
   async learnRights() {
     const key = keyInUse();
     if (this.may.has(key)) return;
@@ -211,8 +212,9 @@ class GateView {
     try {
       await ask("v1/gate", { method: "PATCH", body: {} });
     } catch (error) {
-      this.may.set(key, error instanceof Refused && error.status === 422);
-      if (!(error instanceof Refused)) this.may.delete(key);
+      const may = { 422: true, 401: false, 403: false }[error.status];
+      if (may === undefined) this.may.delete(key);
+      else this.may.set(key, may);
     }
     return this.draw();
   }
@@ -229,7 +231,7 @@ class GateView {
       if (!yes) return;
       const change = { blocks_min: low, blocks_max: high, revision };
       const { token } = await askJson("v1/gate", { method: "PATCH", body: change });
-      const told = await askJson(query("v1/gate", { min_token: token, wait_ms: 5000 }));
+      const told = await askJson(query("v1/gate", { min_token: token, wait_ms: WAIT_MS }));
       say(this.at("done"), told.token_reached ? `In force since revision ${told.revision}.` : "Sent; in force in a moment.");
       Object.assign(this.gate, { blocks_min: low, blocks_max: high, revision: told.revision });
       this.move(null);

@@ -1,8 +1,6 @@
 // The playground: be a user or a guest, click, and watch the list change.
 
-const LIST_K = 10;
-const WAIT_MS = 5000;
-const SESSION_MOST = 180; // events of a guest, below what the API takes
+const SESSION_MOST = Math.min(180, LIMITS.session_max); // events of a guest
 const SCENARIO = "playground"; // counted neither as the model's slates nor as random ones
 const STATES = { cold: "not known yet", below: "below the band", in_band: "in the band", above: "above the band" };
 const SOURCES = { model: "the user’s row", session: "the session", popular: "what is popular" };
@@ -55,9 +53,9 @@ class Playground {
     this.at("list").setAttribute("aria-busy", "true");
     try {
       const answer = this.user
-        ? await askJson(query("v1/recommendations", { user_id: this.user, k: LIST_K, scenario: SCENARIO,
+        ? await askJson(query("v1/recommendations", { user_id: this.user, scenario: SCENARIO,
           ...(token ? { min_token: token, wait_ms: WAIT_MS } : {}) }))
-        : await askJson("v1/recommendations", { body: { session: this.session, k: LIST_K, scenario: SCENARIO } });
+        : await askJson("v1/recommendations", { body: { session: this.session, scenario: SCENARIO } });
       if (turn !== this.turn) return;
       this.show(answer, performance.now() - since, focus);
     } catch (error) {
@@ -77,7 +75,8 @@ class Playground {
     if (this.at("list").hasAttribute("aria-busy")) return;
     const since = performance.now(), place = this.ids.indexOf(id), shown = [...this.ids];
     this.at("list").setAttribute("aria-busy", "true");
-    this.clicked.push(id);
+    const trail = this.clicked;
+    trail.push(id);
     this.tellTrail();
     if (!this.user) {
       this.session.push(...shown.filter((one) => one !== id).map((item) => ({ item, kind: "impression" })), { item: id, kind: "click" });
@@ -91,12 +90,13 @@ class Playground {
         { kind: "impression", items: shown, event_id: mark + "-i", ...own },
         { kind: "click", item: id, position: place + 1, event_id: mark + "-c", ...own },
       ] });
-      return await this.refresh(token, since, place);
+      if (trail === this.clicked) await this.refresh(token, since, place);
     } catch (error) {
-      this.clicked.pop();
+      if (trail !== this.clicked) return; // somebody else is here by now
+      trail.pop();
       this.tellTrail();
       this.at("list").removeAttribute("aria-busy");
-      return this.fail(error);
+      this.fail(error);
     }
   }
 

@@ -1,5 +1,7 @@
 // How the page speaks with the API: requests with the key, and the stream, which is taken up again when it ends.
 
+const LIMITS = JSON.parse(document.body.dataset.limits); // of the API's requests
+const WAIT_MS = Math.min(5000, LIMITS.wait_ms_max);
 const KEY_NAME = "saros.key";
 const SILENT_MS = 10_000; // a pulse comes each second
 const PAUSES_MS = [500, 1000, 2000, 4000, 8000];
