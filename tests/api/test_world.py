@@ -155,6 +155,22 @@ def test_records_of_a_backlog_count_in_how_late_it_is_once_the_log_was_followed(
     assert len(took) == 4
 
 
+def test_messages_of_a_backlog_are_counted_to_the_newest_end_of_the_log() -> None:
+    log, world = Log(), new_world()
+    world.looked(time.monotonic(), [2, 0])
+    since_s = world.lag_s()
+    world.looked(time.monotonic(), [90, 10])
+    assert world.lag_messages() == 100, "it was behind when it looked again"
+    assert world.lag_s() >= since_s
+    for _ in range(2):
+        for _ in world.absorb(read_ahead([log.record(0, ["ann"], [["a", "b"]])], DIM)):
+            pass
+    assert world.caught_up, "with the end that it had set out for"
+    assert world.lag_messages() == 98
+    world.looked(time.monotonic(), [92, 10])
+    assert (world.lag_messages(), world.caught_up) == (100, False)
+
+
 def test_a_time_that_no_calendar_has_is_told_as_the_last_one() -> None:
     """A topic whose writers set the time may have it in microseconds."""
     times = Times()
