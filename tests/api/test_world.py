@@ -221,6 +221,25 @@ def test_items_that_expire_at_one_moment_are_put_away_in_one_go(monkeypatch: pyt
     assert np.flatnonzero(served).tolist() == [7, 9], "these were told anew"
 
 
+def test_masks_of_categories_stay_while_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saros.api.shelf._MASKS_MAX", 2)
+    world = new_world()
+    told = [ItemUpsert(item_id=f"item-{name}", categories=[name]) for name in "abc"]
+    for _ in world.absorb(read_ahead([Log().record(0, ["ann"], [["a", "b"]], upserts=told)], DIM)):
+        pass
+    shelf = world.shelf
+    (first,), (second,) = shelf.category("a"), shelf.category("b")
+    for k in range(5):
+        (nothing,) = shelf.category(f"nobody has heard of {k}")
+        assert not len(nothing.slots())
+    assert [shelf.category("b"), shelf.category("a")] == [[second], [first]], "they were kept"
+    shelf.category("c")
+    assert shelf.category("a") == [first], "it was asked for last"
+    (again,) = shelf.category("b")
+    assert again is not second
+    assert again.slots().tolist() == second.slots().tolist() == shelf.slots_of(["item-b"]).tolist()
+
+
 def test_room_for_items_that_only_upserts_name_comes_back_as_they_are_learned() -> None:
     log, small = Log(), PLAN._replace(items_max=3)
     world = World(small, Replica(GENESIS, Items(live_rows(DIM), LIMIT)))
