@@ -313,7 +313,17 @@ def test_a_full_queue_is_429() -> None:
         answer = api.client.post("/v1/events", json=CLICK)
         assert (answer.status_code, answer.json()["type"]) == (429, "urn:saros:problem:queue-full")
         assert int(answer.headers["retry-after"]) >= 1
+        numbers = queue_of(api)
+        assert numbers["messages"] == 2
+        assert 2 * len("ann") < numbers["bytes"] < 1000
         assert [one.result().status_code for one in first] == [503, 503]
+        assert queue_of(api) == {"messages": 0, "bytes": 0}
+
+
+def queue_of(api: Served) -> dict[str, float]:
+    """Return what the metrics say of the producer's queue."""
+    text = api.client.get("/metrics").text
+    return {name: float(n) for name, n in re.findall(r"^saros_api_producer_queue_(\w+) (\S+)$", text, re.MULTILINE)}
 
 
 def test_what_was_counted_is_told(api: Served) -> None:
