@@ -22,6 +22,7 @@ from prometheus_client import REGISTRY
 from saros.adapters.kafka import Admin
 from saros.adapters.redis import EmbeddedStore
 from saros.adapters.redo import Message, RedoLog
+from saros.adapters.shards import boot
 from saros.api.model import Answer, Wish
 from saros.api.model import Model as Served
 from saros.api.observe import API_BOOTS
@@ -457,6 +458,29 @@ def test_without_a_log_it_is_alive_and_says_why(trained: Model) -> None:
                 await reached(model, trained)
                 (answer,) = await model.recommend([Wish("ann")])
                 assert (answer.source, model.partitions) == ("model", PARTITIONS)
+
+    run(work())
+
+
+def test_events_can_be_taken_while_the_model_is_still_loaded(trained: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def slowly(*given: Any) -> None:
+        go_on.wait()
+        boot(*given)
+
+    async def work() -> None:
+        trained.send(50)
+        await asyncio.to_thread(trained.drain)
+        monkeypatch.setattr("saros.api.feed.boot", slowly)
+        async with serving(trained, ready=False) as model:
+            try:
+                await until(lambda: model.partitions == PARTITIONS, lambda: str(model.why_not_ready()))
+                assert model.world is None
+                assert model.why_not_ready()
+            finally:
+                go_on.set()
+            await until(lambda: not model.why_not_ready(), lambda: str(model.why_not_ready()))
 
     run(work())
 

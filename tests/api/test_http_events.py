@@ -240,10 +240,15 @@ def test_bodies_that_are_refused(content: bytes, kind: str, status: int, problem
 
 
 def test_without_a_genesis_nothing_is_taken() -> None:
-    with served(Double(0)) as api:
+    model = Double(0)
+    model.reasons = ["kernels are compiled, once: 2 of 8, step"]
+    with served(model) as api:
         answer = api.client.post("/v1/events", json=CLICK)
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:saros:problem:not-ready")
+        assert model.reasons[0] in answer.json()["detail"], "nobody could look for the model yet"
+        assert answer.json()["reasons"] == model.reasons
         assert int(answer.headers["retry-after"]) >= 1
+        model.reasons = []  # or it is never loaded
 
 
 def test_where_kafka_is_away_it_is_said_soon_and_the_rest_goes_on() -> None:

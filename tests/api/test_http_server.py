@@ -49,6 +49,10 @@ def test_what_is_unexpected_is_500_and_tells_nothing(caplog: pytest.LogCaptureFi
             assert "secret" not in answer.text
         model.fails = ValueError("no token was given, so this is a defect")
         check_problem(api.client.get("/v1/users/ann/recommendations"), 500, "internal")
+        model.fails = ValueError("a token was given, and it is a defect all the same")
+        check_problem(api.client.get("/v1/users/ann/recommendations?min_token=0:1"), 500, "internal")
+        body = {"user_id": "ann", "min_token": "0:1"}
+        check_problem(api.client.post("/v1/recommendations", json=body), 500, "internal")
         text = api.client.get("/metrics").text
     assert 'saros_api_requests_total{method="POST",route="/v1/recommendations",status="500"} 1.0' in text
     assert caplog.text.count("the secret of the house") == 2
