@@ -54,7 +54,7 @@ def test_what_is_unexpected_is_500_and_tells_nothing(caplog: pytest.LogCaptureFi
         body = {"user_id": "ann", "min_token": "0:1"}
         check_problem(api.client.post("/v1/recommendations", json=body), 500, "internal")
         text = api.client.get("/metrics").text
-    assert 'saros_api_requests_total{method="POST",route="/v1/recommendations",status="500"} 1.0' in text
+    assert 'saros_api_requests_total{method="POST",route="/v1/recommendations",status="500"} 2.0' in text
     assert caplog.text.count("the secret of the house") == 2
 
 
