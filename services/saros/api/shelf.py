@@ -97,9 +97,10 @@ class Shelf:
     @property
     def nbytes_most(self) -> int:
         """Bytes of table and catalogue once they are full; what is known of items beside numbers comes on top."""
-        items, (cells, *columns) = self.replica.items, self.replica.items.table.arrays()
-        per_slot = sum(column.nbytes for column in (*items.arrays, *columns, self._rates, self._next_rates))
-        return cells.nbytes + (per_slot + self.catalogue.nbytes) * items.limit // items.table.capacity
+        items, table = self.replica.items, self.replica.items.table.arrays()
+        columns = (*items.arrays, table.keys, table.pins, table.state, table.free, self._rates, self._next_rates)
+        per_slot = sum(column.nbytes for column in columns)
+        return table.cells.nbytes + (per_slot + self.catalogue.nbytes) * items.limit // items.table.capacity
 
     # --- what comes in -----------------------------------------------------------------------------------------------
 
