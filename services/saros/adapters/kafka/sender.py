@@ -88,14 +88,14 @@ class Sender:
 
         Nobody hears from the old one again: what it has not answered is an error at once, and may yet arrive.
         """
-        self._client.purge(in_queue=True, in_flight=True, blocking=False)
-        self._client.flush(0)
         self._settle()
         for future in self._sent:
             if not future.done():
                 future.set_exception(BrokerError("a message was not taken: its producer had to begin anew"))
         self._sent.clear()
         self.waiting_bytes = 0
+        self._client.purge(in_queue=True, in_flight=True, blocking=False)
+        self._client.flush(0)
         self._client, self._broken = new_client(Producer, self._config), False
 
     def _poll(self) -> None:
