@@ -120,7 +120,7 @@ def test_config_prints_every_setting_whole() -> None:
     answer = run(SCRIPT, "config", environ={"SAROS_MODEL__NAME": name, "COLUMNS": "20"})
     assert (answer.returncode, answer.stderr) == (0, "")
     lines = answer.stdout.splitlines()
-    concerns = ["model", "session", "gate", "step", "kafka", "redis", "trainer", "api", "client"]
+    concerns = ["model", "session", "gate", "step", "kafka", "redis", "trainer", "api", "client", "log"]
     assert [line for line in lines if line.startswith("#")] == [f"# {concern}" for concern in concerns]
     for setting in describe(load({"SAROS_MODEL__NAME": name})):
         (line,) = [line for line in lines if line.startswith(f"{setting.variable} ")]

@@ -101,6 +101,7 @@ DEFAULTS = {
     "SAROS_API__LAG_MAX_S": 30.0,
     "SAROS_API__CACHE_USERS": 100_000,
     "SAROS_CLIENT__KEY": "",
+    "SAROS_LOG__FORMAT": "text",
 }
 
 # variable: (least allowed, next below, most allowed, next above)

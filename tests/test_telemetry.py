@@ -26,7 +26,7 @@ def test_a_line_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_line_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    log_to_stderr(as_json=True, level=logging.WARNING)
+    log_to_stderr("json", level=logging.WARNING)
     log("not worth a word")
     log("broker went away", logging.ERROR, address="a:1")
     line = json.loads(capsys.readouterr().err)

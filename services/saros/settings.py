@@ -488,6 +488,14 @@ class ClientSettings(_Concern):
     key: Annotated[SecretStr, Field(description="Key that we show the API; empty = none; never shown")] = SecretStr("")
 
 
+class LogSettings(_Concern):
+    """Log: how lines are written that a trainer, a rebase or the API writes to standard error."""
+
+    format: Annotated[
+        Literal["text", "json"], Field(description="A line for people, or one JSON object a line for programs")
+    ] = "text"
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Build it with `load`; the constructor itself reads no environment."""
 
@@ -502,6 +510,7 @@ class Settings(BaseSettings):
     trainer: TrainerSettings = TrainerSettings()
     api: ApiSettings = ApiSettings()
     client: ClientSettings = ClientSettings()
+    log: LogSettings = LogSettings()
 
     @model_validator(mode="after")
     def _held_blocks_are_released(self) -> Self:

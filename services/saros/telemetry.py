@@ -141,10 +141,10 @@ class _Lines(logging.Formatter):
         return " ".join([stamp, record.levelname.lower(), what, *(f"{name}={fields[name]}" for name in fields)])
 
 
-def log_to_stderr(*, as_json: bool = False, level: int = logging.INFO) -> None:
-    """Let the lines go to standard error, until now they go nowhere."""
+def log_to_stderr(form: str = "text", *, level: int = logging.INFO) -> None:
+    """Let the lines go to standard error, as `text` or as `json`; until now they go nowhere."""
     lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(_Lines(as_json=as_json))
+    lines.setFormatter(_Lines(as_json=form == "json"))
     _LOG.handlers[:] = [lines]
     _LOG.propagate = False
     _LOG.setLevel(level)

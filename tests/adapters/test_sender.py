@@ -20,6 +20,27 @@ def made(real_broker: Broker, topic: str) -> str:
     return topic
 
 
+def test_what_a_client_has_not_answered_that_is_given_up_is_an_error_at_once() -> None:
+    """Nobody is there: without an end of their own these messages would wait for a minute."""
+
+    async def main() -> None:
+        sender = Sender(Cluster("127.0.0.1:1"), ack_timeout_s=60, messages_max=10, bytes_max=1000)
+        sender.start()
+        first = [sender.send("t", 0, b"12345") for _ in range(3)]
+        assert (sender.waiting_messages, sender.waiting_bytes) == (3, 15)
+        first[0].cancel()  # whoever waited for it has gone
+        sender._broken = True  # as after a fatal error
+        second = sender.send("t", 0, b"123")
+        for one in first[1:]:
+            with pytest.raises(BrokerError, match="begin anew"):
+                await asyncio.wait_for(one, 5)
+        assert (sender.waiting_messages, sender.waiting_bytes) == (1, 3)
+        assert not second.done()
+        assert await sender.close(0.1) == 1
+
+    asyncio.run(main())
+
+
 def test_a_partition_that_is_not_there_is_an_error(real_broker: Broker, made: str) -> None:
     async def send() -> None:
         sender = Sender(Cluster(real_broker.address), ack_timeout_s=10, messages_max=2000, bytes_max=10**6)

@@ -15,7 +15,7 @@ from saros.api.gates import Gates
 from saros.api.guard import Guard
 from saros.api.limits import Limits
 from saros.api.model import Waiting
-from saros.api.plan import Answer, Call, Wish
+from saros.api.plan import Answer, Call, TokenError, Wish
 from saros.api.room import Room
 from saros.api.server import Server, listening, new_server
 from saros.api.service import Service
@@ -90,7 +90,7 @@ class Double:
 
     def _answer(self, wish: Wish, items: Sequence[str]) -> Answer:
         if wish.token == "none":
-            raise ValueError("'none' is no token")
+            raise TokenError("'none' is no token")
         kept = [item for item in items if item not in wish.exclude][: wish.k]
         notes: list[dict[str, object]] | None = None
         if wish.extras is not None:
@@ -115,7 +115,7 @@ class Double:
 
     async def reach(self, token: str, wait_ms: int) -> bool | None:
         if token == "none":
-            raise ValueError("'none' is no token")
+            raise TokenError("'none' is no token")
         return wait_ms > 0 if token else None
 
     def item(self, item_id: str) -> ItemView | None:

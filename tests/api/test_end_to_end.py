@@ -30,7 +30,7 @@ class Api:
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self._port()}", timeout=PATIENCE_S)
 
     def _port(self) -> str | None:
-        found = re.search(r"api is listening host=\S+ port=(\d+)", self.words())
+        found = re.search(r"api is listening.* \W?port\W+(\d+)", self.words())
         return found[1] if found else None
 
     def words(self) -> str:
@@ -236,6 +236,17 @@ def saros(trained: Model, *arguments: str, given: str = "", **more: str) -> "sub
     return subprocess.run(
         [SAROS, *arguments], env=trained.environ(**more), capture_output=True, text=True, check=False, input=given
     )
+
+
+def test_its_log_can_be_read_by_programs(trained: Model) -> None:
+    with started(trained, SAROS_LOG__FORMAT="json", SAROS_API__ACCESS_LOG_SHARE="1") as api:
+        assert api.client.get("/livez").status_code == 200
+        stop(api)
+    lines = [json.loads(line) for line in api.words().splitlines()]
+    assert all({"time", "level", "event"} <= line.keys() for line in lines)
+    assert {"api is listening", "api has stopped"} <= {line["event"] for line in lines}
+    (asked,) = [line for line in lines if line["event"] == "request answered"]
+    assert (asked["route"], asked["status"]) == ("/livez", 200)
 
 
 def test_with_keys_it_is_open_to_others_who_have_one(trained: Model, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Serving while things go wrong: the store lags, is away or falls back, the log is trimmed or made anew."""
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -9,28 +10,32 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
+from math import nan
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from prometheus_client import REGISTRY
 
 from saros.adapters.kafka import Admin
 from saros.adapters.redis import EmbeddedStore
 from saros.adapters.redo import Message, RedoLog
+from saros.adapters.shards import boot
 from saros.api.model import Answer, Wish
 from saros.api.model import Model as Served
 from saros.api.observe import API_BOOTS
 from saros.api.shelf import Shelf
 from saros.core.catalogue import Catalogue
+from saros.core.ids import hash_texts
 from saros.core.items import Items
 from saros.core.jit import I32
 from saros.core.topk import top_k
 from saros.redo.fence import FENCE_BYTES
 from saros.redo.replica import Replica
 from saros.wire.v1.events_pb2 import Event, ItemUpsert
-from tests.api.runs import PATIENCE_S, Sender, reached, run, serving, trim_all, until, written
+from tests.api.runs import PATIENCE_S, Sender, plan_of, reached, run, serving, trim_all, until, written
 from tests.api.test_end_to_end import started
 from tests.broker import Broker
 from tests.store import connect
@@ -48,6 +53,12 @@ def own_store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 @pytest.fixture
 def trained(real_broker: Broker, own_store: EmbeddedStore, model_name: str, tmp_path: Path) -> Model:
     return Model(model_name, real_broker.address, own_store.address, tmp_path)
+
+
+def sample(name: str, **labels: str) -> float:
+    """Return what a metric says."""
+    found = REGISTRY.get_sample_value(name, labels)
+    return nan if found is None else found
 
 
 def replayed(trained: Model) -> Replica:
@@ -124,8 +135,10 @@ def test_the_store_is_stopped_and_started_under_load(trained: Model, own_store: 
         async with serving(trained) as model:
             (warm,), stop = await model.recommend(users[:1]), asyncio.Event()
             load = asyncio.create_task(asked_all_along(model, users, stop))
+            errors = sample("saros_api_store_errors_total")
             own_store.kill()
             await until(lambda: model.stats()["stale"])
+            await until(lambda: sample("saros_api_stale", because="store") == 1)
             (away, stranger, guest) = await model.recommend([users[0], Wish("user-59"), users[-1]])
             assert away == warm._replace(stale=True), "from memory"
             assert (stranger.source, stranger.user_state, stranger.stale) == ("popular", "cold", True)
@@ -134,6 +147,8 @@ def test_the_store_is_stopped_and_started_under_load(trained: Model, own_store: 
             assert not model.why_not_ready()
             await asyncio.to_thread(own_store.restart)
             await until(lambda: not model.stats()["stale"])
+            await until(lambda: sample("saros_api_stale", because="store") == 0)
+            assert sample("saros_api_store_errors_total") > errors
             (back,) = await model.recommend(users[:1])
             assert back == warm
             stop.set()
@@ -254,6 +269,36 @@ def test_a_store_that_fell_back_is_never_believed(trained: Model, own_store: Emb
             assert read.stale, "the store has had more than that"
             (again,) = await other.recommend([Wish("zoe", k=50)])
             assert again.stale, "and it was not kept"
+        redis.close()
+
+    run(work())
+
+
+def test_a_user_whose_value_is_damaged_is_unknown_and_nobody_else_is(trained: Model) -> None:
+    async def work() -> None:
+        sender, redis = Sender(trained), connect(trained.settings["SAROS_REDIS__URL"])
+        with running([trained.trainer()]):
+            for user in ("ann", "zoe"):
+                sender.learn(user, 3)
+            async with serving(trained) as model:
+                await reached(model, trained)
+                await written(trained)
+        async with serving(trained) as model:
+            assert model.world is not None
+            (own,) = hash_texts(model.world.hash_key, ["zoe"])
+            keys = redis.scan_iter(f"{{{trained.name}:*}}:u:*")
+            (key,) = [key for key in keys if key.endswith(b":" + own.tobytes())]
+            whole, before = redis.get(key) or b"", sample("saros_api_store_errors_total")
+            redis.set(key, whole[:-1])
+            for _ in range(2):
+                ann, zoe = await model.recommend([Wish("ann"), Wish("zoe")])
+                assert (ann.source, ann.user_state, ann.stale) == ("model", "in_band", False)
+                assert (zoe.source, zoe.user_state, zoe.stale) == ("popular", "cold", True)
+            assert sample("saros_api_store_errors_total") == before + 2
+            assert not model.stats()["stale"], "the store is there"
+            redis.set(key, whole)
+            (zoe,) = await model.recommend([Wish("zoe")])
+            assert (zoe.source, zoe.stale) == ("model", False)
         redis.close()
 
     run(work())
@@ -417,6 +462,49 @@ def test_without_a_log_it_is_alive_and_says_why(trained: Model) -> None:
     run(work())
 
 
+def test_events_can_be_taken_while_the_model_is_still_loaded(trained: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def slowly(*given: Any) -> None:
+        go_on.wait()
+        boot(*given)
+
+    async def work() -> None:
+        trained.send(50)
+        await asyncio.to_thread(trained.drain)
+        monkeypatch.setattr("saros.api.feed.boot", slowly)
+        async with serving(trained, ready=False) as model:
+            try:
+                await until(lambda: model.partitions == PARTITIONS, lambda: str(model.why_not_ready()))
+                assert model.world is None
+                assert model.why_not_ready()
+            finally:
+                go_on.set()
+            await until(lambda: not model.why_not_ready(), lambda: str(model.why_not_ready()))
+
+    run(work())
+
+
+def test_what_was_loaded_and_its_memory_stand_in_the_log(trained: Model, caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        trained.send(300)
+        await asyncio.to_thread(trained.drain)
+        with caplog.at_level(logging.INFO, "saros"):
+            async with serving(trained) as model:
+                assert model.world is not None
+                size, shelf = model.world.replica.items.table.size, model.world.shelf
+        (line,) = [one.__dict__["fields"] for one in caplog.records if one.getMessage() == "catalogue was loaded"]
+        assert (line["items"], line["items_most"]) == (size, 2 * plan_of(trained).items_max)
+        assert line["seconds"] > 0
+        assert line["process_mb"] > 0
+        assert line["users_mb"] == round(model.world.people.nbytes / 2**20)
+        assert line["catalogue_mb"] == round(shelf.nbytes / 2**20)
+        slot = 8 * 4 + 12 + 96 + 16 + 6 * 4 + 17 + 8  # numbers of an item: row, counters, buckets, codes, table, rates
+        assert line["catalogue_most_mb"] >= line["items_most"] * slot / 2**20
+
+    run(work())
+
+
 def test_another_log_of_the_same_name_is_booted(trained: Model) -> None:
     async def work() -> None:
         trained.send(300)
@@ -431,5 +519,6 @@ def test_another_log_of_the_same_name_is_booted(trained: Model) -> None:
             (answer,) = await model.recommend([Wish("user-1")])
             assert answer.items
             assert not answer.stale
+            await until(lambda: sample("saros_api_stale", because="store") == 0)
 
     run(work())

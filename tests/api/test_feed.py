@@ -9,6 +9,7 @@ from saros.api import feed
 from saros.api.feed import Feed
 from saros.api.world import Read, World
 from saros.errors import SarosError
+from saros.redo.genesis import Genesis
 from tests.api.test_world import PLAN
 
 
@@ -20,6 +21,9 @@ class Heard:
 
     def loading(self, what: str) -> None:
         self.reasons.append(what)
+
+    def found(self, genesis: Genesis) -> None:
+        raise AssertionError
 
     def booted(self, world: World) -> None:
         raise AssertionError

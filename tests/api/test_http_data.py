@@ -339,7 +339,7 @@ def test_an_erasure_is_an_event_and_says_what_it_does_not_reach(
         assert (told["user_id"], told["token"]) == ("a/b", f"{home}:{k}")
         assert any("taken back" in what for what in told["erased"])
         left = " ".join(f"{one['what']} {one['until']}" for one in told["not_erased"])
-        for word in ("before the gate's window", "Kafka", "snapshots", "log"):
+        for word in ("before the gate's window", "Kafka", "dead letters", "30 days", "snapshots", "log"):
             assert word in left
     wanted = Event(user_id="a/b")
     wanted.user_erase.SetInParent()

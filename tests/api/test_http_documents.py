@@ -1,5 +1,6 @@
 """The OpenAPI document and its page: complete, true, and needing nothing from elsewhere."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,10 @@ from saros.api.limits import Limits
 from saros.api.problems import KINDS
 from saros.api.service_schemas import ProblemBody
 from saros.core.gate import GateRules
+from saros.wire.objects import event_of_object
 from saros.wire.rare import gate_change
 from saros.wire.v1 import redo_pb2 as pb
+from saros.wire.v1.events_pb2 import Click, Event, EventBatch
 from tests.api.double import Double, Served, served
 
 DOCS = Path(__file__).parents[2] / "docs" / "api.md"
@@ -71,11 +74,14 @@ def test_every_route_is_documented_with_words_and_an_example(document: dict[str,
         for parameter in one.get("parameters", ()):
             assert parameter["description"], (path, parameter)
             assert "example" in parameter, (path, parameter)
-        if path.startswith("/v1/"):
-            (good,) = (answer for status, answer in one["responses"].items() if status < "300")
-            ((media, content),) = good["content"].items()
-            assert media == ("text/event-stream" if path == "/v1/live" else "application/json"), path
-            assert "example" in content, path
+        (good,) = (answer for status, answer in one["responses"].items() if status < "300")
+        ((media, content),) = good["content"].items()
+        other = {"/v1/live": "text/event-stream", "/metrics": "text/plain"}
+        assert media == other.get(path, "application/json"), path
+        assert "example" in content, path
+        for media, content in one.get("requestBody", {"content": {}})["content"].items():
+            schema = document["components"]["schemas"].get(content["schema"].get("$ref", "").rpartition("/")[2], {})
+            assert {"example", "examples"} & (content.keys() | schema.keys()), (path, media)
         if method in ("post", "put", "patch"):
             assert one["requestBody"]["required"], path
 
@@ -190,6 +196,16 @@ def test_examples_of_the_document_work(api: Served, document: dict[str, Any]) ->
         for example in document["components"]["schemas"][name]["examples"]:
             path = {"RecommendBody": "/v1/recommendations", "RankBody": "/v1/rank"}[name]
             assert api.client.post(path, json=example).status_code == 200, example
+
+
+def test_examples_of_events_are_events(document: dict[str, Any]) -> None:
+    content = document["paths"]["/v1/events"]["post"]["requestBody"]["content"]
+    (event,) = EventBatch.FromString(content["application/x-protobuf"]["example"].encode()).events
+    assert event == Event(user_id="ann", click=Click(item_id="brazil"))
+    for line in content["application/x-ndjson"]["example"].splitlines():
+        assert event_of_object(json.loads(line)).click.item_id
+    one, several = (each["value"] for each in content["application/json"]["examples"].values())
+    assert all(event_of_object(each).ByteSize() for each in [one, *several])
 
 
 def test_answers_have_the_fields_that_are_documented(api: Served, document: dict[str, Any]) -> None:

@@ -240,10 +240,15 @@ def test_bodies_that_are_refused(content: bytes, kind: str, status: int, problem
 
 
 def test_without_a_genesis_nothing_is_taken() -> None:
-    with served(Double(0)) as api:
+    model = Double(0)
+    model.reasons = ["kernels are compiled, once: 2 of 8, step"]
+    with served(model) as api:
         answer = api.client.post("/v1/events", json=CLICK)
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:saros:problem:not-ready")
+        assert model.reasons[0] in answer.json()["detail"], "nobody could look for the model yet"
+        assert answer.json()["reasons"] == model.reasons
         assert int(answer.headers["retry-after"]) >= 1
+        model.reasons = []  # or it is never loaded
 
 
 def test_where_kafka_is_away_it_is_said_soon_and_the_rest_goes_on() -> None:
@@ -313,7 +318,17 @@ def test_a_full_queue_is_429() -> None:
         answer = api.client.post("/v1/events", json=CLICK)
         assert (answer.status_code, answer.json()["type"]) == (429, "urn:saros:problem:queue-full")
         assert int(answer.headers["retry-after"]) >= 1
+        numbers = queue_of(api)
+        assert numbers["messages"] == 2
+        assert 2 * len("ann") < numbers["bytes"] < 1000
         assert [one.result().status_code for one in first] == [503, 503]
+        assert queue_of(api) == {"messages": 0, "bytes": 0}
+
+
+def queue_of(api: Served) -> dict[str, float]:
+    """Return what the metrics say of the producer's queue."""
+    text = api.client.get("/metrics").text
+    return {name: float(n) for name, n in re.findall(r"^saros_api_producer_queue_(\w+) (\S+)$", text, re.MULTILINE)}
 
 
 def test_what_was_counted_is_told(api: Served) -> None:

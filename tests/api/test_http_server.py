@@ -49,8 +49,12 @@ def test_what_is_unexpected_is_500_and_tells_nothing(caplog: pytest.LogCaptureFi
             assert "secret" not in answer.text
         model.fails = ValueError("no token was given, so this is a defect")
         check_problem(api.client.get("/v1/users/ann/recommendations"), 500, "internal")
+        model.fails = ValueError("a token was given, and it is a defect all the same")
+        check_problem(api.client.get("/v1/users/ann/recommendations?min_token=0:1"), 500, "internal")
+        body = {"user_id": "ann", "min_token": "0:1"}
+        check_problem(api.client.post("/v1/recommendations", json=body), 500, "internal")
         text = api.client.get("/metrics").text
-    assert 'saros_api_requests_total{method="POST",route="/v1/recommendations",status="500"} 1.0' in text
+    assert 'saros_api_requests_total{method="POST",route="/v1/recommendations",status="500"} 2.0' in text
     assert caplog.text.count("the secret of the house") == 2
 
 
@@ -60,6 +64,7 @@ def test_what_is_too_much_is_sent_away_and_the_rest_is_served() -> None:
         model.go_on = asyncio.Event()
         busy = [pool.submit(api.client.get, "/v1/users/ann/recommendations") for _ in range(2)]
         assert all(model.entered.acquire(timeout=10) for _ in busy)
+        shed = metric(api, "saros_api_shed_total")
         for path in ("/v1/users/bob/recommendations", "/v1/stats"):
             answer = api.client.get(path)
             check_problem(answer, 503, "overloaded")
@@ -67,6 +72,7 @@ def test_what_is_too_much_is_sent_away_and_the_rest_is_served() -> None:
         assert api.client.get("/livez").status_code == 200
         text = api.client.get("/metrics").text
         assert "saros_api_requests_in_work 3.0" in text
+        assert metric(api, "saros_api_shed_total") == shed + 2
         release(api)
         assert [one.result().status_code for one in busy] == [200, 200]
         assert api.client.get("/v1/users/bob/recommendations").status_code == 200
@@ -92,6 +98,12 @@ def test_who_waits_for_a_token_has_a_limit_of_its_own_and_starves_nobody() -> No
         text = api.client.get("/metrics").text
         assert "saros_api_requests_waiting 0.0" in text
         assert "saros_api_requests_in_work 1.0" in text, "the one that asks"
+
+
+def metric(api: Served, name: str) -> float:
+    """Return what a metric without labels says."""
+    (found,) = re.findall(rf"^{name} (\S+)$", api.client.get("/metrics").text, flags=re.MULTILINE)
+    return float(found)
 
 
 def release(api: Served) -> None:

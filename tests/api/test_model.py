@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from saros.adapters.redis import UserReads
 from saros.api import desk
 from saros.api.model import Model as Served
 from saros.api.model import Wish
@@ -17,7 +18,7 @@ from saros.api.service_schemas import Stats
 from saros.core.gate import GateRules
 from saros.wire.v1.events_pb2 import Event, ItemUpsert
 from tests.api.runs import Sender, reached, run, serving, trim_all, until, written
-from tests.trainer.runs import Model
+from tests.trainer.runs import PARTITIONS, Model
 
 
 def ids(items: list[tuple[str, float]]) -> list[str]:
@@ -138,6 +139,29 @@ def test_whoever_waits_for_a_token_says_so_and_nobody_else(live: Model, sender: 
             found, reached_it = await model.person("bob", far.token, 100)
             assert (found is not None, reached_it, inside) == (True, False, 0)
 
+    run(work())
+
+
+def test_those_who_come_together_cost_the_store_one_read(trained: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, send = list[bytes](), UserReads._send
+
+    def counted(reads: UserReads, commands: tuple[bytes, int]) -> "asyncio.Future[list[Any]]":
+        if b"MGET" in commands[0]:  # or it only asks whether the store is there
+            sent.append(commands[0])
+        return send(reads, commands)
+
+    async def work() -> None:
+        await asyncio.to_thread(trained.drain)
+        async with serving(trained) as model:
+            users = [f"user-{k}" for k in range(50)]
+            await asyncio.gather(*(model.recommend([Wish(user)]) for user in users))
+            assert len(sent) == 1, "of all partitions"
+            assert sent[0].count(b"MGET") == PARTITIONS
+            await asyncio.gather(*(model.recommend([Wish(user)]) for user in users))
+            assert len(sent) == 1, "now they are in memory"
+
+    trained.send(300)
+    monkeypatch.setattr(UserReads, "_send", counted)
     run(work())
 
 

@@ -65,12 +65,14 @@ def first(person: Person | None) -> float | None:
     return None if person is None or person.row is None else float(person.row[0])
 
 
-def take(cache: People, offset: int, expected: int, key: int, value: bytes | None) -> Person:
+def take(
+    cache: People, offset: int, expected: int, key: int, value: bytes | None, damaged: int = 0
+) -> Person:  # fmt: skip
     """Let a user of partition 0 be as the store has it, under a fence at an offset; return it."""
     party, _ = cache.find(np.array([key], np.uint64), np.zeros(1, np.int32))
     party.users.known[:] = NOTHING
     offsets, met = np.array([offset, -1], np.int64), np.array([expected, -1], np.int64)
-    cache.take(party, np.zeros(1, np.int32), offsets, met, [value])
+    assert cache.take(party, np.zeros(1, np.int32), offsets, met, [value]) == damaged
     return party.person(0)
 
 
@@ -88,6 +90,27 @@ def test_what_the_store_lacks_is_held_and_what_has_no_room_is_doubted() -> None:
     assert not take(cache, 5, 4, MOST, stored(old, 9)).stale
     assert row(cache, MOST) == 9, "others have made room"
     assert cache.size == MOST
+
+
+def test_what_is_held_for_a_store_that_nobody_reaches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saros.api.people._PINNED_MAX", 8)
+    cache, records = people(), 101
+    for offset in range(records):
+        absorb(cache, offset, record_of(np.array([1, 2, 100 + offset, 1], np.uint64), offset))
+        held = cache._pinned[0]
+        assert len(held) <= 8
+        assert sum(len(slots) for _, slots in held) <= 8 * 4 + offset, "of old records each user once"
+        assert sum(len(slots) for _, slots in held) == cache._table.pins.sum()
+    assert cache._table.pins[: cache.size].min() >= 1
+    offsets = [offset for offset, _ in cache._pinned[0]]
+    assert offsets == sorted(offsets)
+    for offset in range(records):
+        # Whoever is in a record that the store lacks is still held.
+        lacking = cache._table.find(np.arange(100 + offset, 100 + records, dtype=np.uint64))
+        assert (cache._table.pins[lacking] > 0).all()
+        cache.meet(0, offset)
+    assert not cache._pinned[0]
+    assert not cache._table.pins.any()
 
 
 def test_the_newer_of_memory_and_store_counts() -> None:
@@ -134,11 +157,17 @@ def test_a_party_may_come_from_everywhere() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 2, 10, -1])
-def test_a_value_that_is_cut_off_is_refused_and_changes_nobody(cut: int) -> None:
+def test_a_value_that_is_cut_off_is_that_users_alone(cut: int) -> None:
     cache, record = people(), record_of(np.array([7], np.uint64))
-    with pytest.raises(ValueError, match="a user's value 0"):
-        take(cache, 1, -1, 7, stored(record, 9)[:cut])
-    assert row(cache, 7) is None
+    whole = stored(record, 9)
+    damaged = take(cache, 1, -1, 7, whole[:cut], damaged=1)
+    assert (damaged.row, damaged.state, damaged.stale) == (None, "cold", True)
+    assert found(cache, 7) is None, "it is asked for again"
+    party, _ = cache.find(np.array([5, 7, 6], np.uint64), np.zeros(3, np.int32))
+    one, met = np.array([1, -1], np.int64), np.full(2, -1, np.int64)
+    assert cache.take(party, np.arange(3, dtype=np.int32), one, met, [whole, whole[:cut], whole]) == 1
+    assert [first(party.person(k)) for k in range(3)] == [9, None, 9]
+    assert party.stale.tolist() == [0, 1, 0]
 
 
 def test_nothing_of_a_former_user_stays_in_its_place() -> None:

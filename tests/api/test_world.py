@@ -155,6 +155,22 @@ def test_records_of_a_backlog_count_in_how_late_it_is_once_the_log_was_followed(
     assert len(took) == 4
 
 
+def test_messages_of_a_backlog_are_counted_to_the_newest_end_of_the_log() -> None:
+    log, world = Log(), new_world()
+    world.looked(time.monotonic(), [2, 0])
+    since_s = world.lag_s()
+    world.looked(time.monotonic(), [90, 10])
+    assert world.lag_messages() == 100, "it was behind when it looked again"
+    assert world.lag_s() >= since_s
+    for _ in range(2):
+        for _ in world.absorb(read_ahead([log.record(0, ["ann"], [["a", "b"]])], DIM)):
+            pass
+    assert world.caught_up, "with the end that it had set out for"
+    assert world.lag_messages() == 98
+    world.looked(time.monotonic(), [92, 10])
+    assert (world.lag_messages(), world.caught_up) == (100, False)
+
+
 def test_a_time_that_no_calendar_has_is_told_as_the_last_one() -> None:
     """A topic whose writers set the time may have it in microseconds."""
     times = Times()
@@ -203,6 +219,25 @@ def test_items_that_expire_at_one_moment_are_put_away_in_one_go(monkeypatch: pyt
     served = world.shelf.served(slots)
     assert puts == [count - 2]
     assert np.flatnonzero(served).tolist() == [7, 9], "these were told anew"
+
+
+def test_masks_of_categories_stay_while_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saros.api.shelf._MASKS_MAX", 2)
+    world = new_world()
+    told = [ItemUpsert(item_id=f"item-{name}", categories=[name]) for name in "abc"]
+    for _ in world.absorb(read_ahead([Log().record(0, ["ann"], [["a", "b"]], upserts=told)], DIM)):
+        pass
+    shelf = world.shelf
+    (first,), (second,) = shelf.category("a"), shelf.category("b")
+    for k in range(5):
+        (nothing,) = shelf.category(f"nobody has heard of {k}")
+        assert not len(nothing.slots())
+    assert [shelf.category("b"), shelf.category("a")] == [[second], [first]], "they were kept"
+    shelf.category("c")
+    assert shelf.category("a") == [first], "it was asked for last"
+    (again,) = shelf.category("b")
+    assert again is not second
+    assert again.slots().tolist() == second.slots().tolist() == shelf.slots_of(["item-b"]).tolist()
 
 
 def test_room_for_items_that_only_upserts_name_comes_back_as_they_are_learned() -> None:

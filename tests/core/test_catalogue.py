@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saros.core.catalogue import P0_DRIFT, Catalogue, logit, share_of_clicks
+from saros.core.items import Items
 from saros.core.jit import I32
+from saros.core.rows import live_rows
 from saros.core.topk import top_k
 from tests.core.shelf import ROWS, Shelf, counters, make_rows, make_user, shelves
 from tests.naive import topk as naive
@@ -114,6 +116,35 @@ def test_priors_under_another_p0_come_into_force_all_at_once() -> None:
     assert not shelf.catalogue.rebuilding
     assert shelf.catalogue.p0 == p0
     assert shelf.catalogue.arrays.prior[:100].tobytes() == shelf.priors(p0).tobytes()
+
+
+@pytest.mark.parametrize("limit", [5000, 900])
+def test_where_memory_was_set_aside_growing_copies_nothing_and_changes_nothing(limit: int) -> None:
+    """Also beyond the limit, where it has to be copied after all."""
+    shelves = [Shelf(4, np.random.default_rng(1)) for _ in range(2)]
+    ahead = shelves[0].items = Items(live_rows(4), limit, ahead=True)
+    shelves[0].catalogue = Catalogue(ahead, shelves[0].prior)
+    begun = [*ahead.arrays, *ahead.table.arrays(), *shelves[0].catalogue.arrays]
+    assert len(ahead.arrays.rows) == min(limit, 1024), "what walks the capacity walks no more than before"
+    for _ in range(4):
+        for shelf in shelves:
+            rows, counts = make_rows("learned", 1000, 4, shelf.rng), counters(1000, 50, shelf.rng)
+            shelf.catalogue.refresh(shelf.add(rows, counts))
+            assert shelf.catalogue.rebuild(10_000)
+    grown = [*ahead.arrays, *ahead.table.arrays(), *shelves[0].catalogue.arrays]
+    moved = [not np.shares_memory(*pair) for pair in zip(begun, grown, strict=True)]
+    # Of four rebuilds each swaps the priors with those to come.
+    assert any(moved) == (limit == 900)
+    first, second = (shelf.items for shelf in shelves)
+    for name in first.arrays._fields:
+        assert getattr(first.arrays, name)[:4000].tobytes() == getattr(second.arrays, name)[:4000].tobytes(), name
+    for name in ("scale", "err", "norm", "prior", "inverse"):
+        one, other = (getattr(shelf.catalogue.arrays, name)[:4000] for shelf in shelves)
+        assert one.tobytes() == other.tobytes(), name
+    assert codes_of(shelves[0].catalogue)[:4000].tobytes() == codes_of(shelves[1].catalogue)[:4000].tobytes()
+    row = make_user("learned", 4, np.random.default_rng(2))
+    lists = [top_k(shelf.catalogue, row, 50) for shelf in shelves]
+    assert lists[0].slots.tolist() == lists[1].slots.tolist()
 
 
 def test_without_weight_there_are_no_priors() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saros.core import counts as c
+from saros.core import ledger as ledger_columns
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, POSITIVE, Events
 from saros.core.fold import buckets_at, fold
 from saros.core.gate import IMMEDIATE, SESSION, SHADOW, GateRules
@@ -20,7 +21,7 @@ from saros.core.learner import Batch, Learner
 from saros.core.rows import ONE, RowRules, live_rows, paper_rows
 from saros.core.sessions import SessionRules
 from saros.core.step import StepRules, live_step, paper_step
-from saros.core.users import MOVED
+from saros.core.users import CLOCK, MOVED
 from tests.core.handmade import naive_items, signed_blocks
 from tests.naive import step as naive
 
@@ -260,6 +261,40 @@ def test_an_erase_takes_back_and_starts_the_row_anew() -> None:
     partition.learn([(0, ERASE, [], DAY_MS + 9 * HOUR_MS)])
     assert partition.learner.users.arrays.rows[partition.slots[0]].tolist() == start
     check_table(items, [])
+
+
+@pytest.mark.parametrize("mode", [IMMEDIATE, SESSION])
+def test_an_erase_leaves_nothing_of_the_user_in_memory(mode: int) -> None:
+    """No item it was shown or clicked, no row, no time: not even where nobody looks any more."""
+    gate = GateRules(blocks_min=2, blocks_max=4, mode=mode, ignore_repeats=True)
+    partition = Partition(Items(live_rows(4), 64), [77, 78], gate)
+    learner, (slot, other) = partition.learner, partition.slots
+    theirs, own = KEYS[:6], KEYS[6:]
+
+    def everything() -> list[int]:
+        """All items that stand somewhere, as keys and as the halves that are kept of clicked ones."""
+        users, ledger = learner.users.arrays, learner.ledger.arrays
+        return [*users.sets[slot].tolist(), *users.repeats[slot].tolist(), *ledger.items.tolist()]
+
+    traces = {*own, *((key ^ key >> 32) & 0xFFFFFFFF for key in own)}
+    for k in range(3):
+        partition.block(1, theirs[k : k + 3], theirs[k], DAY_MS + k * HOUR_MS)
+        partition.block(0, own[k : k + 3], own[k + 1], DAY_MS + k * HOUR_MS)
+    partition.learn([(0, IMPRESSION, own[:4], DAY_MS + 3 * HOUR_MS)], weight=2.0)
+    assert traces & set(everything())
+    row = learner.users.arrays.rows[slot].copy()
+    partition.learn([(0, ERASE, [], DAY_MS + 4 * HOUR_MS)])
+    assert not traces & set(everything())
+    users, ledger = learner.users.arrays, learner.ledger.arrays
+    for column in (users.ring, users.sets, users.weights, users.taken, users.repeats):
+        assert not column[slot].any()
+    assert set(users.head[slot].tolist()) <= {0, int(users.head[slot, CLOCK])}
+    assert (users.rows[slot] != row).any() or mode == SESSION, "a new one"
+    dead = ledger.sign[: ledger.used[ledger_columns.ENTRIES]] == ledger_columns._DEAD
+    assert dead.any()
+    for told in (ledger.rows, ledger.number, ledger.time_ms, ledger.start, ledger.negatives, ledger.positives):
+        assert not told[: len(dead)][dead].any()
+    assert set(theirs) & {*ledger.items.tolist(), *users.sets[other].tolist()}, "others keep theirs"
 
 
 def repeated_clicks() -> Partition:

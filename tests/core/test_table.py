@@ -42,10 +42,11 @@ class SlotTableMachine(RuleBasedStateMachine):
         limit=st.integers(1, 40),
         capacity=st.integers(1, 12),
         evict=st.booleans(),
+        ahead=st.booleans(),
         pools=st.lists(st.sampled_from(POOLS)),
     )
-    def start(self, limit: int, capacity: int, evict: bool, pools: list[list[int]]) -> None:
-        self.table = SlotTable(limit, capacity, evict)
+    def start(self, limit: int, capacity: int, evict: bool, ahead: bool, pools: list[list[int]]) -> None:
+        self.table = SlotTable(limit, capacity, evict, ahead)
         self.twin = naive.SlotTable(limit, capacity, evict)
         self.keys = sorted({key for pool in pools for key in pool}) or EVERY_KEY
 

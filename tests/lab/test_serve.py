@@ -73,7 +73,7 @@ def test_one_group_can_be_asked_for(group: str) -> None:
 
 
 def test_a_group_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match="none of topk, growth, requests, servable"):
+    with pytest.raises(ValueError, match="none of topk, growth, boot, requests, servable"):
         run_serve(quick=True, only="top")
 
 
@@ -109,13 +109,27 @@ def test_an_api_is_measured_and_nothing_stays(
     assert all(row["value"] > 0 for row in rows if not row["unit"].startswith("CPU"))
     goals = {row["against"]: row["goal"] for row in rows if row["goal"] is not None}
     assert goals == {"a raw ASGI app": 0.4, "plain FastAPI": 3.0, "250 ms": 1.0}
+    hot = {(row["unit"], row["name"].rpartition(", ")[2][-3:], row["against"], row["goal"])
+           for row in rows if row["name"].startswith("hot GET")}  # fmt: skip
+    peers = [("a raw ASGI app", 0.4), ("plain FastAPI", 3.0)]
+    assert hot == {
+        *((unit, "ems", peer, goal) for unit in ("CPU µs/request", "requests/s") for peer, goal in peers),
+        *(("ms", which, peer, None) for which in ("p50", "p99") for peer, _ in peers),
+    }
+    assert all("the aim is 0.6×" in row["note"] for row in rows if row["goal"] == 0.4)
+    boots = [(row["name"], row["unit"]) for row in rows if " items × " in row["name"]]
+    assert boots == [
+        (f"{what}, {count} items × 64", unit)
+        for count in ("500", "1,000")
+        for what, unit in (("boot", "s"), ("table and catalogue", "MB"), ("the process", "MB"))
+    ]
     read, modelled = (row["value"] for row in rows if row["unit"] == "% of requests")
     assert 0 < read <= 100
     assert 0 < modelled <= 100
     late = [row for row in rows if row["against"] == "250 ms"]
     assert len(late) == 2
     assert all(row["better"] == "lower" and row["met"] == (row["value"] <= 250) for row in late)
-    assert len(models) == 1, "both groups share it"
+    assert len(models) == 1, "two groups share it"
     admin, redis = Admin(Cluster(real_broker.address)), connect(store_server.url)
     for model in models:
         assert admin.find(f"{model}.events") is None

@@ -102,7 +102,7 @@ def api() -> None:
     from saros.api.service import Service
     from saros.telemetry import BUILD, log, log_to_stderr
 
-    log_to_stderr()
+    log_to_stderr(settings.log.format)
     listener = listening(settings.api.host, settings.api.port)
     BUILD.info({"version": saros.__version__, "model": plan.model})
     sender = Sender(

@@ -7,6 +7,7 @@ from saros.api.limits import text_schema
 from saros.core.events import TIME_MAX_MS
 from saros.wire.columns import ID_MAX, SCENARIO_MAX
 from saros.wire.rare import CATEGORIES_MAX, CATEGORY_MAX
+from saros.wire.v1.events_pb2 import Click, Event, EventBatch
 
 CLICK = {"kind": "click", "user": "ann", "item": "brazil", "time": 1700000007}
 SLATE = {"kind": "impression", "user": "ann", "items": ["alien", "brazil", "clue"], "time": 1700000000}
@@ -88,7 +89,11 @@ EVENTS_BODY = {
                 "type": "string",
                 "format": "binary",
                 "description": "An EventBatch or an Event of proto/saros/wire/v1/events.proto.",
-            }
+            },
+            # Nothing in there is beyond ASCII, so the text is the bytes.
+            "example": EventBatch(events=[Event(user_id="ann", click=Click(item_id="brazil"))])
+            .SerializeToString()
+            .decode("ascii"),
         },
     },
 }

@@ -56,6 +56,9 @@ class Listener(Protocol):
     def loading(self, what: str) -> None:
         """Why there is nothing to follow yet."""
 
+    def found(self, genesis: Genesis) -> None:
+        """The model that is to be loaded."""
+
     def booted(self, world: World) -> None:
         """A world was filled, and its log follows."""
 
@@ -144,6 +147,7 @@ class Feed:
             genesis = self._genesis(redo, topic)
             if genesis is None:
                 return NO_GENESIS
+            self._tell(self._listener.found, genesis)
             self._again.clear()
             world = self._boot(redo, genesis)
             return self._follow(redo, world)
@@ -169,8 +173,9 @@ class Feed:
     def _boot(self, redo: RedoLog, genesis: Genesis) -> World:
         """Fill a world from the store, and let the log go on behind it."""
         plan, begun_s = self._plan, time.monotonic()
-        # Room for as many items again that no block but an upsert has named.
-        replica = Replica(genesis, Items(genesis.rows, 2 * plan.items_max))
+        # Room for as many items again that no block but an upsert has named. It is set aside at once: the columns of a
+        # million items take a second to be copied, and the loop would answer nobody meanwhile.
+        replica = Replica(genesis, Items(genesis.rows, 2 * plan.items_max, ahead=True))
         store = Store(plan.store, plan.model, genesis.shards)
         try:
             boot(store, redo, replica, self._progress(genesis.shards))
@@ -186,6 +191,7 @@ class Feed:
         log(
             "catalogue was loaded", items=replica.items.table.size, seconds=round(time.monotonic() - begun_s, 2),
             catalogue_mb=_mb(world.shelf.nbytes), users_mb=_mb(world.people.nbytes), process_mb=_mb(_resident()),
+            items_most=replica.items.limit, catalogue_most_mb=_mb(world.shelf.nbytes_most),
         )  # fmt: skip
         self._tell(self._listener.booted, world)
         return world

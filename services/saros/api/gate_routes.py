@@ -67,7 +67,7 @@ def _body_router(service: Service) -> APIRouter:
             raise ProblemError(CONFLICT, f"the gate is at revision {latest.revision}", revision=latest.revision)
         assert is_gate_change(made), "trainers take what was checked"
         tried = asked, made
-        token = await service.ingest.broadcast(Event(gate_change=made), service.model.partitions)
+        token = await service.ingest.broadcast(Event(gate_change=made), service.partitions())
         sent, tried = made, None
         told = {"revision": made.revision, "settings": settings_of(gate_rules(made)), "token": token}
         return json_response(told, 202)

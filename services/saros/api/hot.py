@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from saros.api.aliases import ALIASES
 from saros.api.limits import WAIT_MS
-from saros.api.plan import Answer, Wish
+from saros.api.plan import Answer, TokenError, Wish
 from saros.api.problems import UNKNOWN_ITEM, ProblemError, bad_token
 from saros.api.queries import EXTRAS, decoded, extras_of, read_query, tables_of, text_of
 from saros.api.replies import answer_object, items_of, to_json
@@ -134,8 +134,8 @@ class HotRoutes:
             own_id = wish.extras.own_id if wish.extras is not None else ""
         try:
             (answer,) = await self._service.model.recommend((wish,))
-        except ValueError as error:
-            raise bad_token(error, asked.token, "query") from error
+        except TokenError as error:
+            raise bad_token(error, "query") from error
         return to_json(answer_object(answer, asked.scenario, time.perf_counter() - start, own_id))
 
     async def similar(self, raw: bytes, query: bytes) -> bytes:

@@ -16,7 +16,7 @@ import orjson
 from saros.adapters.kafka import Sender
 from saros.api.limits import Limits
 from saros.api.metrics import ACCEPTED, QUEUE_BYTES, QUEUE_MESSAGES, REJECTED, UNACKNOWLEDGED
-from saros.api.problems import KAFKA_AWAY, NOT_READY, QUEUE_FULL, TOO_LARGE, ProblemError, invalid, invalid_all
+from saros.api.problems import KAFKA_AWAY, QUEUE_FULL, TOO_LARGE, ProblemError, invalid, invalid_all
 from saros.core.events import ERASE, TICK
 from saros.core.ids import derive_key, joined
 from saros.errors import BrokerError, LimitError
@@ -147,14 +147,8 @@ class Ingest:
         """Messages that wait for Kafka."""
         return self._sender.waiting_messages
 
-    def check_begun(self, partitions: int) -> None:
-        """Raise before there is a model to take events for."""
-        if partitions == 0:
-            raise ProblemError(NOT_READY, "the model has no genesis yet: a trainer or `saros init` makes it")
-
     async def take(self, events: Sequence[object], partitions: int, *, admin: bool) -> Receipt:
         """Send all good events and return when Kafka has acknowledged them; `admin`: of one who may send any."""
-        self.check_begun(partitions)
         good: list[_Good] = []
         rejected: list[Rejected] = []
         refused = _REFUSED if admin else _REFUSED | dict.fromkeys((UPSERT, ERASE), NOT_YOURS)

@@ -91,7 +91,7 @@ def _body_router(service: Service, table: Table) -> APIRouter:
                 events.append(BadObjectError("unknown_item", _UNKNOWN))
                 continue
             events.append(_event_of(action).SerializeToString())
-        receipt = await service.ingest.take(events, service.model.partitions, admin=True)
+        receipt = await service.ingest.take(events, service.partitions(), admin=True)
         rejected = [one.told() for one in receipt.rejected]
         return json_response({"accepted": receipt.accepted, "rejected": rejected, "token": receipt.token}, 202)
 
@@ -127,7 +127,7 @@ def _event_of(action: PutItem | PatchItem | DeleteItem) -> Event:
 
 async def _write(service: Service, event: Event) -> Response:
     """Send what is to be known of an item."""
-    receipt = await service.ingest.take([event.SerializeToString()], service.model.partitions, admin=True)
+    receipt = await service.ingest.take([event.SerializeToString()], service.partitions(), admin=True)
     return json_response({"item_id": event.item_upsert.item_id, "token": receipt.token}, 202)
 
 

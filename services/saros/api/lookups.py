@@ -1,7 +1,7 @@
 """Who asks: users from memory, and all others with one read of the store.
 
 While the store does not answer nobody waits for it: reads end at once, and once in a while a small one asks whether it
-is back.
+is back. One user whose value is damaged is unknown, and nobody else is.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from saros.adapters.redis import Address, Store, UserReads, Users
-from saros.api.observe import API_CACHE_HITS, API_STALE, API_STORE_ERRORS, API_USERS_READ
+from saros.api.observe import API_CACHE_HITS, API_STORE_ERRORS, API_USERS_READ
 from saros.api.people import Party
 from saros.api.world import World
 from saros.core.glance import NOTHING
@@ -20,8 +20,7 @@ from saros.core.ids import hash_spans, joined
 from saros.core.jit import I64
 from saros.errors import SarosError, StoreError
 from saros.redo.fence import Fence
-from saros.telemetry import log
-from saros.wire.damage import DAMAGED
+from saros.telemetry import Seldom, log
 from saros.wire.partitions import homes_of
 
 _TIMEOUT_S = 0.5  # an answer is served without the store after that
@@ -36,7 +35,7 @@ class Lookups:
         once = address._replace(timeout_s=min(address.timeout_s, _TIMEOUT_S), retries=0)
         self._world, self._genesis = world, world.replica.genesis
         self._reads = UserReads(once, model, self._genesis.shards)
-        self.away = False
+        self.away, self._seldom = False, Seldom()
         self._beating = asyncio.get_running_loop().create_task(self._beat())
 
     async def close(self) -> None:
@@ -70,11 +69,15 @@ class Lookups:
             read = await self._reads.read(wanted)
             which = [k for home in read for k in places[home]]
             values = [value for users in read.values() for value in users.values]
-            self._world.people.take(party, np.array(which, np.int32), self._offsets(read), expected, values)
-        except (SarosError, *DAMAGED) as error:
+            offsets = self._offsets(read)
+        except SarosError as error:
             self._note(str(error))
             return False
         self._note("")
+        damaged = self._world.people.take(party, np.array(which, np.int32), offsets, expected, values)
+        if damaged:
+            API_STORE_ERRORS.inc(damaged)
+            self._seldom.log("users in the store are damaged", logging.ERROR, users=damaged)
         API_USERS_READ.inc(len(which))
         return True
 
@@ -92,8 +95,11 @@ class Lookups:
         return offsets
 
     def _fence(self, partition: int, packed: bytes) -> Fence:
-        genesis = self._genesis
-        return genesis.found(packed, [genesis.start(partition)], f"partition {partition} of the store")[0]
+        genesis, what = self._genesis, f"partition {partition} of the store"
+        try:
+            return genesis.found(packed, [genesis.start(partition)], what)[0]
+        except ValueError as error:
+            raise StoreError(f"{what} is damaged: {error}") from None
 
     def _note(self, error: str) -> None:
         """Note whether the store answers."""
@@ -105,7 +111,6 @@ class Lookups:
             log("store is back")
         if self.away != bool(error):
             self.away = bool(error)
-            API_STALE.labels("store").set(int(self.away))
 
     async def _beat(self) -> None:
         """Ask for the fences: the store is there, and what it has need not be held."""
@@ -115,6 +120,6 @@ class Lookups:
                 for partition, (fence, _) in (await self._reads.read(nobody)).items():
                     people.meet(partition, self._fence(partition, fence).offset)
                 self._note("")
-            except (SarosError, *DAMAGED) as error:
+            except SarosError as error:
                 self._note(str(error))
             await asyncio.sleep(_AWAY_S if self.away else _BEAT_S)

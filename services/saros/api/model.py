@@ -31,6 +31,7 @@ from saros.api.pulse import Pulse
 from saros.api.watching import pulse_of
 from saros.api.world import Read, World
 from saros.errors import SarosError, StoreError
+from saros.redo.genesis import Genesis
 from saros.telemetry import log
 from saros.wire.damage import DAMAGED
 
@@ -58,7 +59,7 @@ class Model:
         self._rising: World | None = None
         self._lookups: dict[World, Lookups] = {}
         self._inbox: deque[tuple[World, Read]] = deque()
-        self._loading = "not started"
+        self._loading, self._partitions = "not started", 0
         self._folding: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._observe_at = 0.0
@@ -100,7 +101,7 @@ class Model:
     def partitions(self) -> int:
         """Partitions of the model, 0 before genesis."""
         world = self._world or self._rising
-        return world.replica.genesis.partitions if world is not None else 0
+        return world.replica.genesis.partitions if world is not None else self._partitions
 
     @property
     def p0(self) -> float:
@@ -133,6 +134,10 @@ class Model:
     def loading(self, what: str) -> None:
         """Hear why there is nothing to follow."""
         self._loading = what or "booting again"
+
+    def found(self, genesis: Genesis) -> None:
+        """Hear of the model that is to be loaded: its events can be taken from now on."""
+        self._partitions = genesis.partitions
 
     def booted(self, world: World) -> None:
         """Take a world that is to catch up with its log."""
@@ -225,11 +230,12 @@ class Model:
             API_BYTES.labels("items").set(world.shelf.nbytes)
             API_BYTES.labels("users").set(world.people.nbytes)
             API_STALE.labels("feed").set(int(self.is_behind(world)))
+            API_STALE.labels("store").set(int(is_away(self._lookups.get(world))))
 
     # --- answering ---------------------------------------------------------------------------------------------------
 
     async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
-        """Return an answer for each wish; ValueError for a token that is none. Before the first boot they are empty."""
+        """Return an answer for each wish; TokenError for a token that is none. Before the first boot they are empty."""
         if not wishes:
             return []
         reached = None
@@ -263,7 +269,7 @@ class Model:
         return answers.popular(self._world, k, category) if self._world is not None else []
 
     async def reach(self, token: str, wait_ms: int) -> bool | None:
-        """Wait until the log is folded as far as a token says; ValueError for a token that is none."""
+        """Wait until the log is folded as far as a token says; TokenError for a token that is none."""
         return await self._reach(self._places(token), wait_ms, time.monotonic())
 
     def item(self, item_id: str) -> views.ItemView | None:

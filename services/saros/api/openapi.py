@@ -84,10 +84,11 @@ STATS = route(
 )  # fmt: skip
 LIVE = route("service", "Is the process alive",
              "200, or 503 where a defect has ended what follows the model: only a new start helps.",
-             p.NOT_LIVE)  # fmt: skip
+             p.NOT_LIVE, openapi_extra=example("200", {"status": "live"}))  # fmt: skip
 READY = route("service", "Is it ready", "200, or 503 with the reasons: the model is loaded and not behind.",
-               p.NOT_READY)  # fmt: skip
+               p.NOT_READY, openapi_extra=example("200", {"status": "ready"}))  # fmt: skip
 METRICS = route("service", "Metrics for Prometheus", "All metrics have the prefix `saros_`.")
+_METRICS = "# HELP saros_api_ready 1: ready, as /readyz says.\n# TYPE saros_api_ready gauge\nsaros_api_ready 1.0\n"
 
 
 def parameter_of(parameter: Parameter, where: str) -> dict[str, Any]:
@@ -180,7 +181,7 @@ def document(app: FastAPI, limits: Limits) -> dict[str, Any]:
         schemas.pop(name, None)
     content = paths["/metrics"]["get"]["responses"]["200"]["content"]
     content.clear()
-    content["text/plain"] = {"schema": {"type": "string"}}
+    content["text/plain"] = {"schema": {"type": "string"}, "example": _METRICS}
     # What callers want first, what operators want last.
     found["paths"] = dict(sorted(paths.items(), key=lambda entry: (not entry[0].startswith("/v1/"), entry[0])))
     return found

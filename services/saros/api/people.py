@@ -10,6 +10,7 @@ than the log. Then it is not kept, and the answer says that it is stale.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,7 @@ from saros.wire.v1 import redo_pb2 as pb
 
 _SLICE = 512  # users of a record that are taken in at once
 _LEAST = 4096  # users in memory: what a few records may touch
+_PINNED_MAX = 1024  # records of a partition whose users are held one by one; more are held together
 
 
 STATES = ("cold", "below", "in_band", "above")
@@ -189,7 +191,24 @@ class People:
             slots = slots[slots >= 0]
         if len(slots) and span.offset > self.fences[span.partition]:
             self._table.pin(slots)
-            self._pinned[span.partition].append((span.offset, slots))
+            waiting = self._pinned[span.partition]
+            waiting.append((span.offset, slots))
+            if len(waiting) > _PINNED_MAX:
+                self._pinned[span.partition] = self._together(waiting)
+
+    def _together(self, waiting: deque[tuple[int, I32]]) -> deque[tuple[int, I32]]:
+        """Return what is held with each two records as one, until the later of them is there: longer, if anything.
+
+        A store that we alone cannot reach would have us hold users record by record for ever.
+        """
+        pairs, found = iter(waiting), deque[tuple[int, I32]]()
+        for first, second in zip_longest(pairs, pairs, fillvalue=None):
+            assert first is not None
+            offset, slots = second or first
+            slots, pins = np.unique(np.concatenate((first[1], slots)) if second else slots, return_counts=True)
+            self._table.unpin(np.repeat(slots, pins - 1))
+            found.append((offset, slots))
+        return found
 
     def _intern(self, keys: U64) -> I32:
         """Return a place for each user, -1 where there is none."""
@@ -220,15 +239,20 @@ class People:
     def _tell_states(self, party: Party) -> None:
         tell_states(party.users, party.homes, self._bounds, party.states)
 
-    def take(self, party: Party, which: I32, offsets: I64, expected: I64, values: Sequence[bytes | None]) -> None:
+    def take(self, party: Party, which: I32, offsets: I64, expected: I64, values: Sequence[bytes | None]) -> int:
         """Let users of a party be as the store has them, who stand at `which`, each under the fence of its partition.
+
+        Return of how many the value is damaged: they are unknown, and stale.
 
         offsets, expected: of each partition, the redo offset of the fence that was found (-1 where none was), and of
         the one that was met before the read.
         """
-        users, keys, kept = party.users, party.keys[which], np.empty(len(which), np.int32)
+        users = party.users
         # Offset -1 is that of a store to which nothing was flushed: then there are no users.
-        read_glances(users, which, party.homes, values, offsets)
+        damaged = read_glances(users, which, party.homes, values, offsets)
+        party.stale[which[damaged]] = 1
+        which = np.delete(which, damaged)
+        keys, kept = party.keys[which], np.empty(len(which), np.int32)
         met = np.array(self.fences, np.int64)
         for partition, offset in enumerate(offsets.tolist()):
             self.meet(partition, offset)
@@ -240,6 +264,7 @@ class People:
             slots = self._intern(keys[kept[:count]])
             put(self._arrays, slots, users, which[kept[:count]])
         self._tell_states(party)
+        return len(damaged)
 
 
 def _column(parts: Sequence[bytes], dtype: type[np.generic]) -> NDArray[Any]:

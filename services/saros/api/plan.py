@@ -91,19 +91,23 @@ class Call(Protocol):
         """Tell that there are none."""
 
 
+class TokenError(ValueError):
+    """A token is none of ours."""
+
+
 def read_token(token: str, partitions: int) -> dict[int, int]:
-    """Return the furthest offset of each partition that a token names; ValueError where it is none of ours.
+    """Return the furthest offset of each partition that a token names; TokenError where it is none of ours.
 
     Who puts tokens together may name a partition again and again.
     """
     if token.count(",") >= _PLACES_MAX:
-        raise ValueError(f"a token names {_PLACES_MAX} places at most: of each partition the furthest is enough")
+        raise TokenError(f"a token names {_PLACES_MAX} places at most: of each partition the furthest is enough")
     places = dict[int, int]()
     for part in token.split(","):
         partition, colon, offset = part.partition(":")
         if not (colon and partition.isascii() and partition.isdecimal() and offset.isascii() and offset.isdecimal()):
-            raise ValueError("a token is partition:offset, more of them separated by commas")
+            raise TokenError("a token is partition:offset, more of them separated by commas")
         if len(partition) > 4 or int(partition) >= partitions or len(offset) > 18:
-            raise ValueError(f"a token names partition {partition[:8]}, offset {offset[:20]}: there is no such place")
+            raise TokenError(f"a token names partition {partition[:8]}, offset {offset[:20]}: there is no such place")
         places[int(partition)] = max(int(offset), places.get(int(partition), 0))
     return places

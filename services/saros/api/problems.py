@@ -87,9 +87,9 @@ def invalid(where: str, name: str, detail: str) -> ProblemError:
     return invalid_all([{"in": where, "name": name, "detail": detail}])
 
 
-def bad_token(error: ValueError, token: str, where: str) -> Exception:
-    """Return what a ValueError of the model means: with a token that it is none; else it is a defect."""
-    return invalid(where, "min_token", str(error)) if token else error
+def bad_token(error: Exception, where: str) -> ProblemError:
+    """Return the error of a token that is none."""
+    return invalid(where, "min_token", str(error))
 
 
 def invalid_all(errors: list[dict[str, str]]) -> ProblemError:

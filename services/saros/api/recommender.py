@@ -32,7 +32,7 @@ class Recommender(Protocol):
         """Return why it will never follow its log again unless the process is started anew; empty: it does."""
 
     async def recommend(self, wishes: Sequence[Wish]) -> list[Answer]:
-        """Answer wishes; a ValueError is a token that is none."""
+        """Answer wishes; a TokenError is a token that is none."""
 
     def serve(self, call: Call) -> None:
         """Answer a caller's wishes, none of which has a token, as soon as may be."""
@@ -47,7 +47,7 @@ class Recommender(Protocol):
         """Return what is liked of late."""
 
     async def reach(self, token: str, wait_ms: int) -> bool | None:
-        """Wait until the log is folded as far as a token says; None: there is none. A ValueError is no token."""
+        """Wait until the log is folded as far as a token says; None: there is none. A TokenError is no token."""
 
     def item(self, item_id: str) -> ItemView | None:
         """Return an item as it is now; None: it is not known, or was deleted."""

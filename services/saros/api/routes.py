@@ -14,7 +14,7 @@ from saros.api.dashboard import dashboard
 from saros.api.ingest import read_json, read_lines, read_protobuf
 from saros.api.limits import WAIT_MS, K
 from saros.api.metrics import Requests, exposed
-from saros.api.plan import Extras, Wish
+from saros.api.plan import Extras, TokenError, Wish
 from saros.api.problems import BAD_REQUEST, NOT_LIVE, NOT_READY, ProblemError, bad_token, invalid_all
 from saros.api.queries import extras_of
 from saros.api.replies import answer_object, to_json
@@ -48,14 +48,14 @@ def events_router(service: Service) -> APIRouter:
 
     @router.post("/v1/events", status_code=202, response_model=Accepted, **openapi.EVENTS)
     async def post_events(request: Request) -> Response:
-        service.ingest.check_begun(service.model.partitions)
+        partitions = service.partitions()
         try:
             body = await request.body()
         except ClientDisconnect:
             raise ProblemError(BAD_REQUEST, "the body ended too early") from None
         events = _READERS[media_type(request)](body, service.limits)
         admin = bool(request.scope["may"] & ADMIN)
-        receipt = await service.ingest.take(events, service.model.partitions, admin=admin)
+        receipt = await service.ingest.take(events, partitions, admin=admin)
         rejected = [one.told() for one in receipt.rejected]
         return _json({"accepted": receipt.accepted, "rejected": rejected, "token": receipt.token}, 202)
 
@@ -84,8 +84,8 @@ def body_router(service: Service) -> APIRouter:
         wishes = [wish._replace(user_id=user, extras=_extras_of(body, wish.k)) for user in users]
         try:
             answers = await service.model.recommend(wishes)
-        except ValueError as error:
-            raise bad_token(error, wish.token, "body") from error
+        except TokenError as error:
+            raise bad_token(error, "body") from error
         took_s = time.perf_counter() - start
         found = [
             answer_object(answer, body.scenario or "", took_s, each.extras.own_id if each.extras else "")
@@ -111,8 +111,8 @@ def body_router(service: Service) -> APIRouter:
         )
         try:
             answer = await service.model.rank(wish, body.candidates)
-        except ValueError as error:
-            raise bad_token(error, wish.token, "body") from error
+        except TokenError as error:
+            raise bad_token(error, "body") from error
         return _json(answer_object(answer, body.scenario or "", time.perf_counter() - start))
 
     return router

@@ -9,6 +9,7 @@ from saros.api.ingest import Ingest
 from saros.api.limits import WAIT_MS, Limits
 from saros.api.live import Live
 from saros.api.metrics import READY
+from saros.api.plan import TokenError
 from saros.api.problems import NOT_READY, ProblemError, bad_token
 from saros.api.recommender import Recommender
 from saros.api.room import Room
@@ -71,9 +72,16 @@ class Service:
         token = given.get("min_token", "")
         try:
             reached = await self.model.reach(token, self.wait_ms(given))
-        except ValueError as error:
-            raise bad_token(error, token, "query") from error
+        except TokenError as error:
+            raise bad_token(error, "query") from error
         return {"token_reached": reached} if reached is not None else {}
+
+    def partitions(self) -> int:
+        """Return how many partitions events go to; raise while there is no model, or nobody could look for it."""
+        if not self.model.partitions:
+            reasons = self.model.why_not_ready()
+            raise ProblemError(NOT_READY, f"events are not taken yet: {'; '.join(reasons)}", reasons=reasons)
+        return self.model.partitions
 
     def check_ready(self) -> None:
         """Raise until it was ready once. From then on it answers, however old its model: better than not at all."""

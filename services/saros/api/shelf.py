@@ -94,6 +94,14 @@ class Shelf:
             + sum(map(bytes_of, known))
         )
 
+    @property
+    def nbytes_most(self) -> int:
+        """Bytes of table and catalogue once they are full; what is known of items beside numbers comes on top."""
+        items, table = self.replica.items, self.replica.items.table.arrays()
+        columns = (*items.arrays, table.keys, table.pins, table.state, table.free, self._rates, self._next_rates)
+        per_slot = sum(column.nbytes for column in columns)
+        return table.cells.nbytes + (per_slot + self.catalogue.nbytes) * items.limit // items.table.capacity
+
     # --- what comes in -----------------------------------------------------------------------------------------------
 
     def refresh(self, slots: I32, day: int) -> None:
@@ -249,12 +257,15 @@ class Shelf:
         """Return what a query has to be within: nothing where no category is asked for."""
         if not name:
             return []
-        if name not in self._masks:
+        mask, members = self._masks.pop(name, None), self._members.get(name, ())
+        if mask is None:
+            mask = Mask()
+            mask.put(np.fromiter(members, np.int32))
+        if members:  # names that nobody has heard of push out none that were asked for
             if len(self._masks) >= _MASKS_MAX:
                 del self._masks[next(iter(self._masks))]
-            self._masks[name] = Mask()
-            self._masks[name].put(np.fromiter(self._members.get(name, ()), np.int32))
-        return [self._masks[name]]
+            self._masks[name] = mask  # the last one: it was asked for just now
+        return [mask]
 
     def begun(self, slots: Sequence[int]) -> list[bytes]:
         """Return how the JSON of each item begins: all that is before its score. Kept like the texts."""

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from saros.api import openapi_data as docs
 from saros.api.data_schemas import Erased, UserTold
+from saros.api.plan import TokenError
 from saros.api.problems import STORE_AWAY, UNKNOWN_USER, ProblemError, bad_token
 from saros.api.queries import read_query, tables_of
 from saros.api.replies import TIMES, json_response
@@ -27,6 +28,10 @@ ERASED = (
 NOT_ERASED = (
     ("what it taught before the gate's window: it stays in the rows and counts of items, with nobody's name", "ever"),
     ("its events on Kafka, with the user's id, and the event that erases it", "the retention of the events' topic"),
+    (
+        "events of it that could not be understood, in the topic of dead letters, with the user's id",
+        "the retention of that topic, 30 days unless it was set otherwise",
+    ),
     ("records of the model's log that held it, under a keyed hash of its id", "the log is trimmed"),
     ("snapshots, and backups of the store, from before", "they are deleted"),
 )
@@ -46,8 +51,8 @@ def users_router(service: Service) -> APIRouter:
         except SarosError as error:
             log("user could not be read", logging.WARNING, error=str(error))
             raise ProblemError(STORE_AWAY, "the store does not answer, or not as it should") from None
-        except ValueError as error:
-            raise bad_token(error, token, "query") from error
+        except TokenError as error:
+            raise bad_token(error, "query") from error
         if found is None:
             raise ProblemError(UNKNOWN_USER, "nothing is known of this user, or its events are still on their way")
         told = {
@@ -72,7 +77,7 @@ def users_router(service: Service) -> APIRouter:
         user_id = read_query(tables.user_write, request.scope["query_string"])["user_id"]
         event = Event(user_id=user_id)
         event.user_erase.SetInParent()
-        receipt = await service.ingest.take([event.SerializeToString()], service.model.partitions, admin=True)
+        receipt = await service.ingest.take([event.SerializeToString()], service.partitions(), admin=True)
         left = [{"what": what, "until": until} for what, until in NOT_ERASED]
         return json_response({"user_id": user_id, "token": receipt.token, "erased": ERASED, "not_erased": left}, 202)
 

@@ -72,8 +72,9 @@ class World:
         self.folded: Callable[[int, pb.Record, float | None], None] = _nobody
         self.reached = [fence.next for fence in replica.fences]
         self._at = [fence.offset for fence in replica.fences]
-        # When the ends of the log were first seen where they were not reached yet, and when they were last looked at.
+        # The ends of the log when it was last looked at; those that are to be reached, and when they were first seen.
         self._ends: list[int] = []
+        self._goal: list[int] = []
         self._behind_s = self._looked_s = time.monotonic()
         self._unreached = True
         self._followed = False  # an end of the log was reached since the boot: what comes now is as late as it is
@@ -134,21 +135,22 @@ class World:
 
     def looked(self, now_s: float, ends: list[int]) -> None:
         """Hear where the log ended a moment ago."""
-        self._looked_s = now_s
-        if not self._unreached or not self._ends:
-            self._ends, self._behind_s, self._unreached = ends, now_s, True
+        self._looked_s, self._ends = now_s, ends
+        # Ends that are not reached yet stay the goal: a log that grows all the time would never be caught up with.
+        if not self._unreached or not self._goal:
+            self._goal, self._behind_s, self._unreached = ends, now_s, True
         self._note_reached()
 
     def _note_reached(self) -> None:
-        if self._unreached and self._ends:
-            self._unreached = any(at + 1 < end for at, end in zip(self._at, self._ends, strict=True))
+        if self._unreached and self._goal:
+            self._unreached = any(at + 1 < end for at, end in zip(self._at, self._goal, strict=True))
             self._followed = self._followed or not self._unreached
 
     @property
     def caught_up(self) -> bool:
         """True if all is folded that the shards contained (rule 12), and the log was followed to an end it had."""
         idle = not self._unreached and not self._folding and not self.broken
-        return bool(self._ends) and idle and self.replica.caught_up
+        return bool(self._goal) and idle and self.replica.caught_up
 
     def lag_s(self) -> float:
         """Return for how long there has been something in the log that is not folded, or nobody could look."""

@@ -182,11 +182,12 @@ class Catalogue:
         self.width = -(-items.rules.dim // LANES) * LANES
         self._row: F32 = line_zeros((1, self.width), np.float32)
         self._codes: I32 = line_zeros(self.width, np.int32)
-        self.arrays, self._upcoming = self._allocate()
+        self._columns = self._allocate()
+        self._use()
 
     def _allocate(self) -> tuple[CatalogueArrays, F32]:
-        """Return empty columns at the item table's capacity."""
-        tiles = -(-self.items.table.capacity // LANES)
+        """Return empty columns for as many slots as the item table has memory for."""
+        tiles = -(-self.items.room // LANES)
         codes: I8 = line_zeros((tiles, LANES * self.width), np.int8)
         scale, err, norm, prior, inverse, upcoming = (line_zeros(LANES * tiles, np.float32) for _ in range(6))
         return CatalogueArrays(codes, scale, err, norm, prior, inverse, np.zeros(tiles, np.uint16)), upcoming
@@ -194,9 +195,20 @@ class Catalogue:
     def _grow(self) -> None:
         """Follow the item table where it has grown."""
         if LANES * len(self.arrays.known) < self.items.table.capacity:
-            old = (*self.arrays, self._upcoming)
-            self.arrays, self._upcoming = self._allocate()
-            copy_columns((*self.arrays, self._upcoming), old)
+            arrays, upcoming = self._columns
+            if LANES * len(arrays.known) < self.items.table.capacity:
+                self._columns = self._allocate()
+                copy_columns((*self._columns[0], self._columns[1]), (*arrays, upcoming))
+            self._use()
+
+    def _use(self) -> None:
+        """Take the columns at the item table's capacity."""
+        arrays, upcoming = self._columns
+        tiles = -(-self.items.table.capacity // LANES)
+        slots = LANES * tiles
+        columns = [column[:slots] for column in arrays[1:6]]
+        self.arrays = CatalogueArrays._make((arrays.codes[:tiles], *columns, arrays.known[:tiles]))
+        self._upcoming: F32 = upcoming[:slots]
 
     @property
     def keys(self) -> U64:
@@ -257,6 +269,8 @@ class Catalogue:
         self._done = end
         if end < self.items.table.size:
             return False
-        self.arrays, self._upcoming = self.arrays._replace(prior=self._upcoming), self.arrays.prior
+        arrays, upcoming = self._columns
+        self._columns = arrays._replace(prior=upcoming), arrays.prior
+        self._use()
         self._rules, self._done = self._rules._replace(p0=self._rules.p0_next), -1
         return True

@@ -58,6 +58,14 @@ def allocate(capacity: int) -> TableArrays:
     )
 
 
+def first_of(arrays: TableArrays, capacity: int) -> TableArrays:
+    """Return the arrays with so many of their slots; all share the memory and the cells."""
+    return arrays._replace(
+        keys=arrays.keys[:capacity], pins=arrays.pins[:capacity], state=arrays.state[:capacity],
+        free=arrays.free[:capacity],
+    )  # fmt: skip
+
+
 @kernel
 def home(arrays: TableArrays, key: np.uint64) -> np.uint64:
     """Return the cell where the search for a key starts: the high bits of a product, which depend on the whole key."""

@@ -33,14 +33,25 @@ class ItemArrays(NamedTuple):
 class Items:
     """The slot table of the items and the columns behind it."""
 
-    def __init__(self, rules: RowRules, limit: int) -> None:
+    def __init__(self, rules: RowRules, limit: int, ahead: bool = False) -> None:
+        """With `ahead` memory for all items is set aside, as in `SlotTable`: nobody waits for columns to be copied."""
         self.rules, self.limit = rules, limit
-        self.table = SlotTable(limit, capacity=min(limit, 1024), evict=False)
-        self.arrays = self._allocate(np.zeros(2, np.int64))
+        self.table = SlotTable(limit, capacity=min(limit, 1024), evict=False, ahead=ahead)
+        self._columns = self._allocate(limit if ahead else self.table.capacity, np.zeros(2, np.int64))
+        self.arrays = self._in_use()
 
-    def _allocate(self, totals: I64) -> ItemArrays:
-        """Return empty columns at the table's capacity."""
-        n = self.table.capacity
+    @property
+    def room(self) -> int:
+        """Slots that memory is set aside for."""
+        return len(self._columns.rows)
+
+    def _in_use(self) -> ItemArrays:
+        """Return the columns at the table's capacity."""
+        columns = [column[: self.table.capacity] for column in self._columns[:5]]
+        return ItemArrays._make((*columns, self._columns.totals))
+
+    def _allocate(self, n: int, totals: I64) -> ItemArrays:
+        """Return empty columns of n slots."""
         return ItemArrays(
             rows=line_zeros((n, self.rules.dim), np.int32),
             counters=np.zeros((n, 3), np.int32),
@@ -54,8 +65,10 @@ class Items:
         """Make room for so many new items, as far as the limit allows."""
         self.table.reserve(count)
         if self.table.capacity > len(self.arrays.rows):
-            old, self.arrays = self.arrays, self._allocate(self.arrays.totals)
-            copy_columns(self.arrays[:5], old[:5])
+            if self.table.capacity > self.room:
+                old, self._columns = self._columns, self._allocate(self.table.capacity, self._columns.totals)
+                copy_columns(self._columns[:5], old[:5])
+            self.arrays = self._in_use()
 
     def intern(self, keys: U64) -> I32:
         """Return a slot for each key, new ones at their start row, also beyond the limit."""

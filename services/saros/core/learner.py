@@ -182,6 +182,8 @@ class Learner:
         step(work)
         rows = self._closed.used[0]
         erased = self._closed.user[:rows][self._closed.op[:rows] == ERASED]
+        if len(erased):
+            self.ledger.wipe()
         return Batch(blocks, self._counts, progressive, erased)
 
     def _make_room(self, short: I64) -> None:

@@ -66,6 +66,17 @@ class Ledger:
         if force or (used[GARBAGE] > _COMPACT_ITEMS and 2 * used[GARBAGE] > used[ITEMS]):
             _compact(self.arrays, np.argsort(self.arrays.start[: used[ENTRIES]]))
 
+    def wipe(self) -> None:
+        """Overwrite what was dropped, where nobody looks: it was somebody's who is erased. Only between two batches."""
+        self.compact(force=True)
+        arrays = self.arrays
+        for column in (arrays.items, arrays.weights, arrays.coefs):
+            column[arrays.used[ITEMS] :] = 0
+        dropped = np.flatnonzero(arrays.sign[: arrays.used[ENTRIES]] == _DEAD)
+        for told in (arrays.number, arrays.time_ms, arrays.moved, arrays.start, arrays.negatives, arrays.positives):
+            told[dropped] = 0
+        arrays.rows[dropped] = 0
+
 
 def _allocate(dim: int, users: int, entries: int, items: int, used: I64) -> LedgerArrays:
     """Return columns of the given sizes, with all users empty and all entries free."""

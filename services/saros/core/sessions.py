@@ -264,6 +264,11 @@ def _start_anew(f: Feed, user: int) -> None:
     f.users.head[user, FREE] = 0
     for k in range(RING_SIZE):
         f.users.ring[user, k] = 0
+    # Nobody looks beyond what the sets hold; but of who was erased nothing is to stay.
+    for k in range(f.users.sets.shape[1]):
+        f.users.sets[user, k] = 0
+    for k in range(f.users.weights.shape[1]):
+        f.users.weights[user, k] = 0
 
 
 @inline_kernel

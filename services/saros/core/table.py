@@ -179,15 +179,19 @@ def _check(name: str, array: NDArray[np.generic], dtype: type[np.generic]) -> No
 class SlotTable:
     """A table of at most `limit` keys; with `evict` a full one gives up clean slots, else it refuses new keys."""
 
-    def __init__(self, limit: int, capacity: int = 1024, evict: bool = True) -> None:
-        """Make an empty table with slots allocated for min(capacity, limit) keys."""
+    def __init__(self, limit: int, capacity: int = 1024, evict: bool = True, ahead: bool = False) -> None:
+        """Make an empty table with slots allocated for min(capacity, limit) keys.
+
+        With `ahead` memory for all keys is set aside, and growing copies nothing; until it is touched it takes no room.
+        """
         if not 1 <= limit <= _LIMIT_MAX:
             raise ValueError(f"limit must lie in [1, {_LIMIT_MAX}], not {limit}")
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}")
         self._limit = limit
         self._evict = evict
-        self._arrays = cells.allocate(min(capacity, limit))
+        self._room = cells.allocate(limit if ahead else min(capacity, limit))
+        self._arrays = cells.first_of(self._room, min(capacity, limit))
 
     @property
     def size(self) -> int:
@@ -230,7 +234,7 @@ class SlotTable:
         fresh = np.empty(len(keys), np.int32)
         done, given = _intern(self._arrays, keys, slots, fresh, 0, 0)
         while done < len(keys) and self.capacity < self._limit:
-            self._arrays = cells.enlarge(self._arrays, min(2 * self.capacity, self._limit))
+            self._enlarge(min(2 * self.capacity, self._limit))
             done, given = _intern(self._arrays, keys, slots, fresh, done, given)
         if done < len(keys):
             given = _intern_full(self._arrays, keys, slots, fresh, done, given, self._evict)
@@ -245,8 +249,13 @@ class SlotTable:
         while capacity < wanted:
             capacity = min(2 * capacity, self._limit)
         if capacity > self.capacity:
-            self._arrays = cells.enlarge(self._arrays, capacity)
+            self._enlarge(capacity)
         return wanted - self.size
+
+    def _enlarge(self, capacity: int) -> None:
+        if capacity > len(self._room.keys):
+            self._room = cells.enlarge(self._room, capacity)
+        self._arrays = cells.first_of(self._room, capacity)
 
     def widen(self, limit: int) -> None:
         """Let in as many keys as this, if that is more."""

@@ -85,7 +85,7 @@ def trainer(
         if stop.asked:
             raise typer.Exit
 
-    log_to_stderr()
+    log_to_stderr(settings.log.format)
     stop = Stop()
     # Before the group is joined: whoever joins and then compiles keeps the others waiting.
     warm(go_on)
@@ -140,11 +140,12 @@ def rebase(as_json: Json = False) -> None:
 
       saros rebase && saros trainer
     """
-    plan = plan_of(load())
+    settings = load()
+    plan = plan_of(settings)
     from saros.telemetry import log_to_stderr
     from saros.trainer.rebase import rebased
 
-    log_to_stderr()
+    log_to_stderr(settings.log.format)
     with progress("rebasing"):
         found = rebased(plan)
     genesis = found.genesis

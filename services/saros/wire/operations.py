@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from saros.core.codec import BAD_LENGTH, BAD_ROW, GOOD, get, put, refuse
+from saros.core.codec import GOOD, get, put
 from saros.core.codec_users import user_fault
 from saros.core.glance import NOTHING, WHOLE, GlanceArrays, blank, glance_arrays, read_state
 from saros.core.jit import F32, I32, I64, U8, U64, as_int, kernel
@@ -136,49 +136,44 @@ def read_user(value: bytes) -> StoredUser:
 
 @kernel
 def _read_glances(
-    users: GlanceArrays, which: I32, homes: I32, buffer: U8, sizes: I64, at: I64
-) -> tuple[int, int]:  # fmt: skip
-    """Fill users from their values, one behind the other, sizes[k] -1 being none; return as `first_fault` does."""
-    first, dim = 0, users.rows.shape[1]
+    users: GlanceArrays, which: I32, homes: I32, buffer: U8, sizes: I64, at: I64, damaged: I32
+) -> int:  # fmt: skip
+    """Fill users from their values, one behind the other, sizes[k] -1 being none; return how many are `damaged`: k."""
+    end, count, dim = 0, 0, users.rows.shape[1]
     for k in range(sizes.shape[0]):
         user = which[k]
         as_of = at[homes[user]]
         if sizes[k] < 0:
             blank(users, user, as_of)
             continue
-        end = first + sizes[k]
+        first, end = end, end + sizes[k]
         row = as_int(get(buffer, first + 1, 2)) if sizes[k] >= 3 else 0
         state = first + 3 + row
-        if state > end:
-            return k, BAD_LENGTH
-        if row != 0 and row != 4 * dim:
-            return k, BAD_ROW
-        fault = user_fault(buffer, state, end)
-        if fault != GOOD:
-            return k, fault
+        if state > end or (row != 0 and row != 4 * dim) or user_fault(buffer, state, end) != GOOD:
+            users.known[user] = NOTHING
+            damaged[count] = k
+            count += 1
+            continue
         read_state(users, user, buffer, state)
         users.known[user], users.at[user] = WHOLE, as_of
         for d in range(row // 4):
             users.rows[user, d] = np.uint32(get(buffer, first + 3 + 4 * d, 4)).view(np.float32)
-        first = end
-    return -1, GOOD
+    return count
 
 
 def read_glances(
     users: GlanceArrays, which: I32, homes: I32, values: Sequence[bytes | None], at: I64
-) -> None:  # fmt: skip
+) -> I32:  # fmt: skip
     """Fill the users at `which`, of whom nothing is known, from the store's values; None: there is no such user.
 
-    homes: the partition of each of `users`; at: the redo offset of the fence that was found in each partition. A
-    ValueError leaves them as unknown as they were.
+    homes: the partition of each of `users`; at: the redo offset of the fence that was found in each partition. Return
+    the places in `which` of those whose value is damaged: they stay as unknown as they were.
     """
     sizes = np.fromiter([-1 if value is None else len(value) for value in values], np.int64, len(values))
     buffer: U8 = np.frombuffer(bytearray().join([value for value in values if value]), np.uint8)
     assert len(sizes) == len(which), "a value for each"
-    wrong, fault = _read_glances(users, which, homes, buffer, sizes, at)
-    if wrong >= 0:
-        users.known[which] = NOTHING
-    refuse("a user's value", wrong, fault)
+    damaged = np.empty(len(which), np.int32)
+    return damaged[: _read_glances(users, which, homes, buffer, sizes, at, damaged)]
 
 
 def read_operations(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:

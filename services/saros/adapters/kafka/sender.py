@@ -35,11 +35,17 @@ class Sender:
         )
         self._messages_max, self._bytes_max = messages_max, bytes_max
         self._client: Producer = new_client(Producer, self._config)
-        self._answers: deque[tuple[asyncio.Future[int], int, KafkaError | None, int]] = deque()
+        self._answers: deque[tuple[asyncio.Future[int], KafkaError | None, int]] = deque()
+        self._sent: dict[asyncio.Future[int], int] = {}  # bytes of each message that is not answered yet
         self._woken = self._down = self._broken = self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._poll, name="saros-sender", daemon=True)
-        self.waiting_messages = self.waiting_bytes = 0
+        self.waiting_bytes = 0
+
+    @property
+    def waiting_messages(self) -> int:
+        """Messages that wait for the broker."""
+        return len(self._sent)
 
     def start(self) -> None:
         """Begin, in the event loop that this is called in."""
@@ -60,14 +66,12 @@ class Sender:
             self._renew()
         future: asyncio.Future[int] = self._loop.create_future()
         try:
-            self._client.produce(
-                topic, value, None, partition, on_delivery=partial(self._delivered, future, len(value))
-            )
+            self._client.produce(topic, value, None, partition, on_delivery=partial(self._delivered, future))
         except (BufferError, KafkaException) as error:
             self._broken = self._broken or not isinstance(error, BufferError)
             future.set_exception(BrokerError(f"{topic}/{partition} takes no message: {error}"))
             return future
-        self.waiting_messages += 1
+        self._sent[future] = len(value)
         self.waiting_bytes += len(value)
         return future
 
@@ -80,7 +84,16 @@ class Sender:
         return left
 
     def _renew(self) -> None:
-        """Begin with a new client: an idempotent producer that met a fatal error takes nothing more."""
+        """Begin with a new client: an idempotent producer that met a fatal error takes nothing more.
+
+        Nobody hears from the old one again: what it has not answered is an error at once, and may yet arrive.
+        """
+        self._settle()
+        for future in self._sent:
+            if not future.done():
+                future.set_exception(BrokerError("a message was not taken: its producer had to begin anew"))
+        self._sent.clear()
+        self.waiting_bytes = 0
         self._client.purge(in_queue=True, in_flight=True, blocking=False)
         self._client.flush(0)
         self._client, self._broken = new_client(Producer, self._config), False
@@ -89,10 +102,10 @@ class Sender:
         while not self._closing:
             self._client.poll(_POLL_S)
 
-    def _delivered(self, future: asyncio.Future[int], size: int, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, future: asyncio.Future[int], error: KafkaError | None, message: Message) -> None:
         """Take one answer; called by the thread. The loop is woken once for all that came since it last looked."""
         offset = message.offset()
-        self._answers.append((future, size, error, -1 if offset is None else offset))
+        self._answers.append((future, error, -1 if offset is None else offset))
         if not self._woken:
             self._woken = True
             assert self._loop is not None
@@ -102,8 +115,10 @@ class Sender:
         """Hand the answers to those who wait."""
         self._woken = False  # before it looks: an answer that comes meanwhile wakes it again
         while self._answers:
-            future, size, error, offset = self._answers.popleft()
-            self.waiting_messages -= 1
+            future, error, offset = self._answers.popleft()
+            size = self._sent.pop(future, None)
+            if size is None:  # of a client that was given up: settled, and it says nothing of this one
+                continue
             self.waiting_bytes -= size
             if error is None:
                 self._down = False

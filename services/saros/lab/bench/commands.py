@@ -51,18 +51,19 @@ def core(
 @app.command()
 def serve(
     only: Annotated[
-        Literal["topk", "growth", "requests", "servable"] | None, typer.Option(help="One group of measurements.")
+        Literal["topk", "growth", "boot", "requests", "servable"] | None,
+        typer.Option(help="One group of measurements."),
     ] = None,
     quick: _Quick = False,
     as_json: Json = False,
 ) -> None:
-    """Measure exact top-K in one thread, beside faiss, implicit and numpy, and how its cost and memory grow; requests
-    to the API, beside a raw ASGI app and plain FastAPI; and how soon an event is served.
+    """Measure exact top-K in one thread, beside faiss, implicit and numpy, and how its cost and memory grow; how an
+    API boots; requests to it, beside a raw ASGI app and plain FastAPI; and how soon an event is served.
 
     Ratios are taken side by side in one run. Peers that are not installed are named; `make bench` installs them. The
-    groups `requests` and `servable` need a broker in SAROS_KAFKA__BOOTSTRAP, a real one, and are left out without;
-    `make bench` starts one. The store is that of SAROS_REDIS__URL, or an embedded one. Topics and keys are made and
-    removed.
+    groups `boot`, `requests` and `servable` need a broker in SAROS_KAFKA__BOOTSTRAP, a real one, and are left out
+    without; `make bench` starts one. The store is that of SAROS_REDIS__URL, or an embedded one. Topics and keys are
+    made and removed.
 
     Examples:
 

@@ -4,8 +4,8 @@ Rows are as learning leaves them: items N(0, (0.4/√d)²), users of length abou
 items are liked far better than others; and, harder for us, all equal: then nothing is ruled out before its codes are
 read. The others get the prior as one more coordinate. Everything runs in one thread, each query with another user.
 
-With a broker: requests to a real API, beside other servers, and how soon an event is served (`saros.lab.bench.requests`
-and `servable`).
+With a broker: how an API boots (`saros.lab.bench.boots`), requests to a real one, beside other servers, and how soon an
+event is served (`requests` and `servable`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,13 +21,14 @@ from saros.core.jit import F32, I32
 from saros.core.rows import ONE, live_rows
 from saros.core.topk import top_k
 from saros.lab.bench import shapes
+from saros.lab.bench.boots import boot_lines
 from saros.lab.bench.measure import Row, Run, race, row
 from saros.lab.bench.requests import request_lines
 from saros.lab.bench.servable import servable_lines, slice_lines
 from saros.lab.bench.stage import staged
 from saros.lab.bench.train import Case
 
-LIVE = ("requests", "servable")
+LIVE = ("boot", "requests", "servable")
 GROUPS = ("topk", "growth", *LIVE)
 K, DIM = 10, 64
 FAISS_GOAL, FAISS_GOAL_ITEMS, NUMPY_GOAL = 3.0, 1_000_000, 1.0
@@ -150,11 +151,14 @@ def run_serve(
 
 
 def live_lines(live: Live | None, groups: Sequence[str], quick: bool) -> Iterator[Row]:
-    """What takes an API that runs, all with one model."""
+    """What takes an API that runs; requests and events with one model."""
     if live is None:
         for group in groups:
             yield row(group, "", None, note="needs a broker in SAROS_KAFKA__BOOTSTRAP; `make bench` starts one")
-    elif groups:
+        return
+    if "boot" in groups:
+        yield from boot_lines(live.cluster, live.store, quick=quick)
+    if "requests" in groups or "servable" in groups:
         with staged(live.cluster, live.store, QUICK_CASE if quick else CASE) as stage:
             if "requests" in groups:
                 yield from request_lines(live.cluster, stage, quick=quick)

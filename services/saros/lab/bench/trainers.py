@@ -44,6 +44,7 @@ class Trainers:
             "SAROS_KAFKA__PARTITIONS": str(partitions),
             "SAROS_KAFKA__BOOTSTRAP": cluster.bootstrap,
             "SAROS_REDIS__URL": store.url,
+            "SAROS_LOG__FORMAT": "text",  # which is read here
         }
 
     def __enter__(self) -> Self:
