@@ -134,9 +134,7 @@ def make_works(calls: int, blocks: int, dim: int) -> list[Work]:
     """Return the work of so many calls of the step, all on one model with the users and items of ML-1M."""
     item_keys, items = keys(ITEMS, 0), Items(live_rows(dim), ITEMS)
     slots = items.intern(item_keys)
-    users = Users(
-        items.rules, negatives_max=64, carried_max=16, clicked_max=64, repeats=False, limit=USERS, evict=False
-    )
+    users = Users(items.rules, negatives_max=64, carried_max=16, clicked_max=64, limit=USERS, evict=False)
     users.intern(keys(USERS, 1))
     ledger, room = Ledger(dim, USERS), scratch(NEGATIVES_MAX + 1, dim)
     told = line_zeros((blocks, dim), np.float32)  # a learner, too, writes every batch into the same columns
