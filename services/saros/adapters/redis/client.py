@@ -30,6 +30,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from saros.adapters.redis.keys import settled
 from saros.errors import InputError, StoreError
 
 _T = TypeVar("_T")
@@ -191,7 +192,7 @@ class Client:
         for server, key in servers.values():
             with server.client() as connection:
                 try:
-                    self._run(partial(_settle, connection, key + b":settled"))
+                    self._run(partial(_settle, connection, settled(key)))
                 except StoreError as error:
                     if isinstance(error.__cause__, ResponseError):
                         return str(error)
