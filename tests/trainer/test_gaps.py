@@ -1,10 +1,14 @@
-"""Retention takes events away that were not read yet: they are counted and left out, or the trainer stops."""
+"""Retention takes events away that were not read yet: they are counted and left out, or the trainer stops. So it does
+where the topic of events has more partitions than the model."""
 
+import json
 import os
 import signal
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 from saros.adapters.kafka import Admin, Reader
 from saros.errors import BrokerError, SarosError
@@ -117,7 +121,7 @@ def test_a_log_that_was_cut_before_it_was_followed_ends_the_trainer(model: Model
     with pytest.raises(SarosError, match="a trainer that starts anew goes on from the store") as caught:
         service.run()
     assert not isinstance(caught.value, BrokerError)
-    service.give_up()
+    service.give_up(caught.value)
     signal.alarm(0)
     model.send(100)
     model.drain()
@@ -168,3 +172,25 @@ def all_left(model: Model) -> int:
     model.send(100)
     trim(model, ends(model))
     return sum(ends(model)) - before
+
+
+def test_partitions_that_are_added_end_the_trainer_and_it_says_what_can_be_done(model: Model) -> None:
+    options = json.loads(model.settings["SAROS_KAFKA__OPTIONS"]) | {"topic.metadata.refresh.interval.ms": 1000}
+    told = (
+        f"saros: topic {model.topics.events} has {PARTITIONS + 1} partitions and its model {PARTITIONS}, "
+        "which never changes — name another model; or"
+    )
+    model.send(100)
+    beside = model.trainer(SAROS_KAFKA__OPTIONS=json.dumps(options))
+    with running([beside]):
+        model.await_learned()
+        admin = AdminClient({"bootstrap.servers": model.cluster.bootstrap})
+        more = NewPartitions(model.topics.events, PARTITIONS + 1)
+        admin.create_partitions([more])[model.topics.events].result()
+        assert beside.wait(60) == 2, model.logs()
+    assert model.logs(1000).count(told) == 1, model.logs()
+    for settings in ({}, {"SAROS_KAFKA__PARTITIONS": str(PARTITIONS + 1)}):
+        later = model.trainer(**settings)
+        with running([later]):
+            assert later.wait(60) == 2, model.logs()
+    assert model.logs(1000).count(told) == 3, model.logs()

@@ -32,6 +32,7 @@ from saros.adapters.redo import Message, RedoLog
 from saros.core.fold import fold_rows
 from saros.core.learner import Batch, Learner
 from saros.errors import BrokerError, SarosError
+from saros.redo.genesis import check_partitions
 from saros.redo.replica import Replica
 from saros.telemetry import (
     FOREIGN,
@@ -104,6 +105,8 @@ class Trainer:
 
     def gained(self, partitions: list[int]) -> list[Offset]:
         """Own more partitions: fold the log to its end, flush, then begin at `next`."""
+        genesis = self._replica.genesis
+        check_partitions(genesis, self._topic, max([genesis.partitions, *(each + 1 for each in partitions)]))
         self.catch_up()
         return [(partition, self._begin(partition)) for partition in partitions]
 

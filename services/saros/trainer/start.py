@@ -25,6 +25,7 @@ from saros.redo.fence import FENCE_BYTES, Fence
 from saros.redo.genesis import (
     REBASED,
     Genesis,
+    check_partitions,
     check_settings,
     differences,
     read_genesis,
@@ -47,6 +48,7 @@ _READERS, _WRITERS = 4, 2  # threads: one write is made ready while the store do
 def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
     """Make the model's topics where they are missing; return those of the events and of the log."""
     admin, names = Admin(plan.cluster), topics_of(plan.model)
+    _check_partitions(plan, admin)
     made = [
         admin.ensure(name, plan.partitions, plan.replication, settings, create=plan.create_topics)
         for name, settings in zip(names, (EVENTS_SETTINGS, REDO_SETTINGS, DEAD_SETTINGS), strict=True)
@@ -56,6 +58,17 @@ def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
             log("topic was checked", logging.WARNING, warning=warning)
     check_log(admin, names.redo, plan.rules.record_bytes + plan.rules.taken_back_bytes)
     return made[0], made[1]
+
+
+def _check_partitions(plan: Plan, admin: Admin) -> None:
+    """Refuse an events' topic that has other partitions than its model: no settings go with that."""
+    names = topics_of(plan.model)
+    events, redo = admin.find(names.events), admin.find(names.redo)
+    if events is None or redo is None or events.partitions == redo.partitions:
+        return
+    genesis = RedoLog(plan.cluster, redo).genesis()
+    if genesis is not None:
+        check_partitions(genesis, names.events, events.partitions)
 
 
 def ensure_genesis(plan: Plan, redo: RedoLog, events: Topic, redo_topic: Topic) -> Genesis:
