@@ -3,6 +3,7 @@ where the topic of events has more partitions than the model."""
 
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -11,13 +12,17 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from saros.adapters.kafka import Admin, Reader
-from saros.errors import BrokerError, SarosError
+from saros.adapters.names import REDO_MESSAGE_MAX
+from saros.core.events import CLICK, IMPRESSION
+from saros.errors import BrokerError, RefusedError, SarosError
 from saros.settings import load
 from saros.trainer.commands import plan_of
 from saros.trainer.start import Service
 from saros.trainer.stop import Stop
+from saros.wire.encode import event_of, message_of
+from saros.wire.partitions import partitions_of
 from tests.servers import free_ports
-from tests.trainer.runs import PARTITIONS, Model, await_until, metric, running
+from tests.trainer.runs import PARTITIONS, START_MS, Model, await_until, metric, running
 
 
 def ends(model: Model) -> list[int]:
@@ -194,3 +199,27 @@ def test_partitions_that_are_added_end_the_trainer_and_it_says_what_can_be_done(
         with running([later]):
             assert later.wait(60) == 2, model.logs()
     assert model.logs(1000).count(told) == 3, model.logs()
+
+
+def test_a_message_that_makes_too_large_a_record_can_be_left_out(
+    model: Model, quiet_stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.settings["SAROS_TRAINER__POLL_MESSAGES"] = "1"  # else it would be learned with others
+    model.send(30)
+    names = [f"many-{k}" for k in range(600)]
+    users = [name for name, home in zip(names, partitions_of(names, PARTITIONS).tolist(), strict=True) if home == 0]
+    kinds = ((IMPRESSION, "item/1"), (CLICK, "item/2"))
+    events = [event_of(user, kind, [item], START_MS) for user in users for kind, item in kinds]
+    model._writer.send(model.topics.events, 0, message_of(events))
+    model.send(30)
+    monkeypatch.setattr("saros.adapters.redo._OVERHEAD", REDO_MESSAGE_MAX - 20_000)
+    service = Service(plan_of(load(model.settings)), quiet_stop)
+    with pytest.raises(RefusedError, match=r"in message \d+ of partition 0") as caught:
+        service.run(until_drained=True)
+    service.give_up(caught.value)
+    signal.alarm(0)
+    found = re.search(r"offset (\d+)\)", caught.value.hint)
+    assert found, caught.value.hint
+    Admin(model.cluster).trim(model.topics.events, 0, int(found[1]))
+    Service(plan_of(load(model.settings)), quiet_stop).run(until_drained=True)
+    check(model, lost=1)
