@@ -64,9 +64,7 @@ class GateRules(NamedTuple):
     window_days: int = 7
     mode: int = IMMEDIATE
     own_row: bool = False  # let a user's own row learn outside the band too
-    ignore_repeats: bool = (
-        True  # a click on an item the user clicked before teaches nothing; if not, what is remembered stays
-    )
+    ignore_repeats: bool = True  # a click on an item the user clicked before teaches nothing
     wait_ms: int = 7_200_000  # `session`: a user that closes blocks faster than one in this time is waited for
     ledger_max_bytes: int = 524_288
 

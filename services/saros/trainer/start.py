@@ -256,10 +256,10 @@ class Service:
 
     def close(self, *, wait: bool = True) -> None:
         """Leave the group and close all connections; where nobody is to wait for the store, calls to it fail."""
+        if not wait:
+            self._store.close()  # first, whatever else goes wrong: the threads end with it, however a store hangs
         self._reader.close()
         self._redo.close()
-        if not wait:
-            self._store.close()  # the threads end with it, also those of a store that hangs
         for threads in self._threads:
             threads.shutdown(wait=wait, cancel_futures=True)  # in order there are none left
         self._store.close()
