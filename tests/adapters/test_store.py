@@ -586,7 +586,6 @@ def test_files_of_tls_are_looked_at_before_a_connection_is_made(tmp_path: Path) 
         Store(Address("rediss://127.0.0.1:1", key_file=str(tmp_path / "absent")), "m", SHARDS)
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, to make a certificate")
 async def read_once(address: Address) -> dict[int, Users]:
     reads = UserReads(address, "m", SHARDS)
     try:
@@ -595,6 +594,7 @@ async def read_once(address: Address) -> dict[int, Users]:
         await reads.close()
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, to make a certificate")
 def test_tls_with_certificates_of_both_sides(lone: EmbeddedStore, tmp_path: Path) -> None:
     key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=saros"]

@@ -116,6 +116,12 @@ class Run:
         """Put other gate rules in force."""
         self.learner.change_gate(gate_rules(rules))
 
+    def come_back(self, users: Iterable[int]) -> None:
+        """Let users leave memory and come back, with nothing but the bytes that a store has of them."""
+        slots, arrays = np.array([self.slots[user] for user in users], np.int32), self.learner.users.arrays
+        data, starts = pack_users(arrays, slots, self.learner.session_rules)
+        self.learner.restore(slots, data, starts, arrays.rows[slots].copy())
+
     def _user(self, slot: int) -> int:
         return int(self.learner.users.arrays.keys[slot])
 

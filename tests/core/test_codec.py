@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saros.core import codec, codec_blocks, codec_users
+from saros.core import codec, codec_blocks, codec_items, codec_users
 from saros.core.events import CLICK, ERASE, IMPRESSION, NEGATIVE, POSITIVE, TICK, Events
 from saros.core.gate import MODES, GateRules
 from saros.core.glance import summary_of
@@ -291,6 +291,17 @@ def test_version_1_stays_as_it_is() -> None:
     assert partition.hex() == FROZEN_PARTITION
 
 
+def test_an_item_stays_as_it_is() -> None:
+    """Frozen bytes: the row less where it starts, counters, days, clicked, shown; of one that never changed, zeros."""
+    items = Items(live_rows(DIM), 32)
+    slots = items.intern(np.array([5, 2**63 + 9], np.uint64))
+    for k, column in enumerate(items.arrays[:5]):
+        column[slots[1]] += np.arange(1, column.shape[1] + 1, dtype=np.int32) * (-1 if k == 0 else 10**k)
+    fresh, changed = codec_items.pack_items(items, slots)
+    assert not fresh.any()
+    assert changed.tobytes().hex() == FROZEN_ITEM
+
+
 def passed_b() -> tuple[Learner, I32]:
     """A user of whom 6 blocks were taken back: 2 of the first day, 4 of the next."""
     learner = make_learner(Items(live_rows(DIM), 64), "immediate", "click", 1, keep=True)
@@ -346,6 +357,11 @@ FROZEN_TAKEN_BACK = (
     "014000070000000003000300394a00000e7c223c7e0100000000000000000000070000000700000006000000f6ffffff948f"
     "ffff020000000500000006000000020000000400000000000000000000000000000000000000000000000000000002000000"
     "0400000006000000080000000a0000000c0000000e0000000a000000000000000c000000000000000e00000000000000"
+)
+FROZEN_ITEM = (
+    "fffffffffefffffffdffffff0a000000140000001e00000064000000c80000002c01000090010000f401000058020000bc02"
+    "000020030000e8030000d0070000b80b0000a00f00008813000070170000581b0000401f000010270000204e000030750000"
+    "409c000050c3000060ea00007011010080380100"
 )
 FROZEN_BLOCK = (
     "01030200010003000120fc367e01000000000000d0cc4c3d0000000000000000050000000000000006000000000000000700"

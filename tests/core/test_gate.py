@@ -314,6 +314,38 @@ def test_the_gate_may_change_between_batches(
         assert run.bounds() == twin.gate.bounds
 
 
+@settings(max_examples=100)
+@given(
+    both_rules(modes=("immediate", "shadow")), streams(days=False), cuts(), st.lists(st.sets(st.sampled_from(USERS)))
+)
+def test_who_was_in_memory_as_the_gate_changed_decides_nothing(
+    rules: BothRules, events: list[Event], sizes: list[int], away: list[set[int]]
+) -> None:
+    """What is remembered of clicks stays while repeats teach, in memory as in the bytes of a store."""
+    run, twin = Run(*rules, USERS), Partition(*rules)
+    for turn, batch in enumerate(batches(events, sizes)):
+        run.learn(batch)
+        twin.learn(batch)
+        compare(run, twin)
+        change = replace(rules[1], ignore_repeats=turn % 3 != 1)
+        run.change_gate(change)
+        twin.change_gate(change)
+        run.come_back(away[turn % len(away)] if away else ())
+
+
+def test_clicks_are_remembered_while_repeats_teach() -> None:
+    ignores = replace(BAND, blocks_min=1, blocks_max=9, ignore_repeats=True)
+    run, twin = Run(SESSIONS, ignores, (1, 2, 3)), Partition(SESSIONS, ignores)
+    for script, learns in (("block ab", False), ("block cb, block cd", True), ("block eb, block ed", False)):
+        for each in (run, twin):
+            each.change_gate(replace(ignores, ignore_repeats=not learns))
+            each.learn(events_of(script))
+        run.come_back((1,))
+    compare(run, twin)
+    words = [decision.word for decision in run.decisions]
+    assert words == ["learn", "learn", "learn", "repeat", "learn"], "what is clicked meanwhile is not added"
+
+
 def test_bins_of_the_histogram() -> None:
     edges = naive_gate.bin_edges()
     assert [core.bin_top(place) for place in range(core.BINS)] == [high for _, high in edges]

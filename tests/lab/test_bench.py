@@ -126,6 +126,18 @@ def test_a_log_of_slates_is_in_the_order_of_time_and_clicks_follow_what_was_show
             assert set(event.items) <= shown[event.user]
 
 
+def test_of_a_crowd_everybody_has_an_event_and_some_pass_b() -> None:
+    users = 20_000
+    events = shapes.crowd(60_000, users, shapes.keys(50, 0))
+    assert (np.diff(events.time_ms) >= 0).all()
+    assert abs(len(events.user) - 60_000) < 600
+    assert len(np.unique(events.user)) == users
+    assert (np.bincount(events.user[events.kind == CLICK]) > 100).any()
+    seen = shapes.once(users, shapes.keys(50, 0))
+    assert sorted(seen.user.tolist()) == list(range(users))
+    assert set(seen.kind.tolist()) == {IMPRESSION}
+
+
 # --- sessions and gate as objects ------------------------------------------------------------------------------------
 
 _EVENT = st.tuples(

@@ -370,9 +370,6 @@ class Partition:
     def change_gate(self, rules: Rules) -> None:
         """Put other rules in force; what is estimated stays as it is until the next day."""
         gate, (low, high) = self.gate, self.gate.bounds
-        if rules.ignore_repeats != gate.rules.ignore_repeats:
-            for life in gate.lives.values():
-                life.repeats = []
         gate.rules, gate.bounds = rules, (rules.blocks_min or low, rules.blocks_max or high)
         self.sessions.rules = replace(self.sessions.rules, hold=rules.mode == "session", wait_ms=rules.wait_ms)
 

@@ -1,19 +1,28 @@
-"""Retention takes events away that were not read yet: they are counted and left out, or the trainer stops."""
+"""Retention takes events away that were not read yet: they are counted and left out, or the trainer stops. So it does
+where the topic of events has more partitions than the model."""
 
+import json
 import os
+import re
 import signal
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 
 from saros.adapters.kafka import Admin, Reader
-from saros.errors import BrokerError, SarosError
+from saros.adapters.names import REDO_MESSAGE_MAX
+from saros.core.events import CLICK, IMPRESSION
+from saros.errors import BrokerError, RefusedError, SarosError
 from saros.settings import load
 from saros.trainer.commands import plan_of
 from saros.trainer.start import Service
 from saros.trainer.stop import Stop
+from saros.wire.encode import event_of, message_of
+from saros.wire.partitions import partitions_of
 from tests.servers import free_ports
-from tests.trainer.runs import PARTITIONS, Model, await_until, metric, running
+from tests.trainer.runs import PARTITIONS, START_MS, Model, await_until, metric, running
 
 
 def ends(model: Model) -> list[int]:
@@ -117,7 +126,7 @@ def test_a_log_that_was_cut_before_it_was_followed_ends_the_trainer(model: Model
     with pytest.raises(SarosError, match="a trainer that starts anew goes on from the store") as caught:
         service.run()
     assert not isinstance(caught.value, BrokerError)
-    service.give_up()
+    service.give_up(caught.value)
     signal.alarm(0)
     model.send(100)
     model.drain()
@@ -168,3 +177,49 @@ def all_left(model: Model) -> int:
     model.send(100)
     trim(model, ends(model))
     return sum(ends(model)) - before
+
+
+def test_partitions_that_are_added_end_the_trainer_and_it_says_what_can_be_done(model: Model) -> None:
+    options = json.loads(model.settings["SAROS_KAFKA__OPTIONS"]) | {"topic.metadata.refresh.interval.ms": 1000}
+    told = (
+        f"saros: topic {model.topics.events} has {PARTITIONS + 1} partitions and its model {PARTITIONS}, "
+        "which never changes — name another model; or"
+    )
+    model.send(100)
+    beside = model.trainer(SAROS_KAFKA__OPTIONS=json.dumps(options))
+    with running([beside]):
+        model.await_learned()
+        admin = AdminClient({"bootstrap.servers": model.cluster.bootstrap})
+        more = NewPartitions(model.topics.events, PARTITIONS + 1)
+        admin.create_partitions([more])[model.topics.events].result()
+        assert beside.wait(60) == 2, model.logs()
+    assert model.logs(1000).count(told) == 1, model.logs()
+    for settings in ({}, {"SAROS_KAFKA__PARTITIONS": str(PARTITIONS + 1)}):
+        later = model.trainer(**settings)
+        with running([later]):
+            assert later.wait(60) == 2, model.logs()
+    assert model.logs(1000).count(told) == 3, model.logs()
+
+
+def test_a_message_that_makes_too_large_a_record_can_be_left_out(
+    model: Model, quiet_stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.settings["SAROS_TRAINER__POLL_MESSAGES"] = "1"  # else it would be learned with others
+    model.send(30)
+    names = [f"many-{k}" for k in range(600)]
+    users = [name for name, home in zip(names, partitions_of(names, PARTITIONS).tolist(), strict=True) if home == 0]
+    kinds = ((IMPRESSION, "item/1"), (CLICK, "item/2"))
+    events = [event_of(user, kind, [item], START_MS) for user in users for kind, item in kinds]
+    model._writer.send(model.topics.events, 0, message_of(events))
+    model.send(30)
+    monkeypatch.setattr("saros.adapters.redo._OVERHEAD", REDO_MESSAGE_MAX - 20_000)
+    service = Service(plan_of(load(model.settings)), quiet_stop)
+    with pytest.raises(RefusedError, match=r"in message \d+ of partition 0") as caught:
+        service.run(until_drained=True)
+    service.give_up(caught.value)
+    signal.alarm(0)
+    found = re.search(r"offset (\d+)\)", caught.value.hint)
+    assert found, caught.value.hint
+    Admin(model.cluster).trim(model.topics.events, 0, int(found[1]))
+    Service(plan_of(load(model.settings)), quiet_stop).run(until_drained=True)
+    check(model, lost=1)

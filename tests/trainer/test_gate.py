@@ -2,6 +2,7 @@
 
 import pytest
 
+from saros.core.events import CLICK, IMPRESSION
 from saros.core.gate import GateRules
 from saros.settings import load
 from saros.trainer.commands import plan_of
@@ -9,10 +10,12 @@ from saros.trainer.plan import unheeded
 from saros.trainer.share import Share
 from saros.trainer.start import Service
 from saros.trainer.stop import Stop
+from saros.wire.encode import event_of
+from saros.wire.partitions import partitions_of
 from saros.wire.rare import gate_change
 from saros.wire.v1 import redo_pb2 as pb
 from saros.wire.v1.events_pb2 import Event
-from tests.trainer.runs import PARTITIONS, Model
+from tests.trainer.runs import PARTITIONS, START_MS, Model
 
 # 12 from the first day on, as nothing else is allowed.
 ESTIMATED = {
@@ -60,6 +63,41 @@ def test_a_change_before_anything_was_learned(model: Model) -> None:
     model.drain()
     model.check()
     assert "SAROS_GATE__BLOCKS_MIN SAROS_GATE__BLOCKS_MAX SAROS_GATE__WINDOW_DAYS" in model.logs(1000)
+
+
+def test_who_is_in_memory_as_repeats_begin_to_teach_decides_nothing(model: Model) -> None:
+    """Behind a start nobody is; behind what the same trainer has learned, whoever was in it."""
+    rules, user = load(model.settings).gate.rules()._replace(window_days=8, blocks_max=100), "user-1"
+    home = int(partitions_of([user], PARTITIONS)[0])
+
+    def change(revision: int, *, ignore: bool) -> None:
+        model.put(home, Event(gate_change=gate_change(rules._replace(ignore_repeats=ignore), revision)))
+
+    def block(clicked: str) -> None:
+        for kind, item in ((IMPRESSION, "item/30"), (CLICK, clicked)):
+            model.put(home, event_of(user, kind, [item], START_MS))
+            model.sent += 1
+
+    def learned() -> None:
+        model.drain()
+        model.check()
+
+    change(1, ignore=True)
+    for clicked in ("item/1", "item/2", "item/1"):
+        block(clicked)
+    change(2, ignore=False)
+    learned()
+    change(3, ignore=True)
+    learned()
+    change(4, ignore=False)
+    learned()
+    block("item/2")
+    change(5, ignore=True)
+    block("item/1")
+    change(6, ignore=False)
+    change(7, ignore=True)
+    block("item/3")
+    learned()
 
 
 def test_a_log_that_does_not_say_has_those_of_the_settings(

@@ -249,3 +249,27 @@ def test_whoever_gives_up_leaves_the_group_and_ends(
         own_store.nodes[0].restart()
     model.drain()
     model.check()
+
+
+@pytest.mark.parametrize("own_store", ["alone"], indirect=True)
+@pytest.mark.parametrize("signalled", [True, False])
+def test_a_store_that_hangs_holds_nobody_up(
+    real_broker: Broker, own_store: StoreServer, model_name: str, tmp_path: Path, signalled: bool
+) -> None:
+    """It takes connections and answers nothing: each call to it lasts until its time is up, and is tried again."""
+    model = Model(model_name, real_broker.address, own_store.url, tmp_path)
+    trainer = model.trainer()
+    with running([trainer]), model.flowing():
+        model.await_learned()
+        os.kill(own_store.nodes[0].pid, signal.SIGSTOP)
+        try:
+            time.sleep(2)  # what was taken waits for it by now
+            if signalled:
+                trainer.send_signal(signal.SIGTERM)
+            code = trainer.wait(IN_TIME_S if signalled else GIVEN_UP_S)
+        finally:
+            os.kill(own_store.nodes[0].pid, signal.SIGCONT)
+    told = "stopped halfway" if signalled else "saros: the store does not answer"
+    assert (code, told in model.logs(1000)) == (0 if signalled else 1, True), model.logs()
+    model.drain()
+    model.check()

@@ -9,6 +9,7 @@ from saros.wire.rare import gate_change, gate_rules, supersedes
 from saros.wire.v1.events_pb2 import GateChange, ItemUpsert
 
 FIELDS = ("categories", "hidden", "expires_at_ms", "properties")  # in the order of their bits
+FROZEN_UPSERT = "ff0a04c3a92f3112017812077368656c66207918012080d095ffbc312a070a01701202c3bc2a060a0171120132380f"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 
 
@@ -33,6 +34,17 @@ def test_an_upsert_is_the_same_bytes_in_whatever_order(
     assert is_upsert(pack_upsert(one))
     assert read_item(pack_upsert(one)) == one
     assert text_of(pack_upsert(one)) == text
+
+
+def test_what_the_store_has_of_an_item_stays_as_it_is() -> None:
+    """Frozen bytes: a change here is a new format."""
+    told = ItemUpsert(
+        item_id="é/1", categories=["x", "shelf y"], hidden=True, expires_at_ms=1_700_000_000_000,
+        properties={"q": "2", "p": "ü"}, changes=15,
+    )  # fmt: skip
+    assert pack_upsert(told).hex() == FROZEN_UPSERT
+    assert read_item(bytes.fromhex(FROZEN_UPSERT)) == told
+    assert pack_upsert(ItemUpsert(item_id="a", deleted=True)).hex() == "ff0a01613001"
 
 
 @st.composite

@@ -22,6 +22,7 @@ _MESSAGES = 100
 _POLL_S = 0.02  # a poll waits so long for as many messages as it may take
 _QUIET_POLLS = 1500  # without a message, where some are known to be there
 _WAIT_MS = 10
+_OVERHEAD = 4096  # of a message, less than this
 _KEEP = "`saros rebase` keeps what the store holds and begins a new log"
 
 
@@ -141,6 +142,13 @@ class RedoLog:
     def send(self, partition: int, record: pb.Record) -> int:
         """Send a record and return its bytes; BrokerError where it, or one before it, cannot be delivered."""
         value = redo_of(record)
+        if len(value) > REDO_MESSAGE_MAX - _OVERHEAD and record.stats.messages == 1:  # more of them would be split
+            raise RefusedError(
+                f"{self._topic} takes no record of {len(value)} bytes: in message {record.end - 1} of partition "
+                f"{partition} there are too many users whose ledgers end, as they pass B or are erased",
+                f"no setting helps: leave it out with kafka-delete-records (that partition of the events, offset "
+                f"{record.end}) and SAROS_KAFKA__STOP_AT_GAP=false; then send its events again, fewer users a message",
+            )
         self._largest = max(self._largest, len(value))
         with self._room():
             self._writer.send(self._topic, partition, value)

@@ -339,10 +339,9 @@ def _read_user(users: UserArrays, user: int, rules: SessionRules, buffer: U8, fi
         at += 4
     head[RING] = buffer[first + 2] % RING_SIZE
     for k in range(buffer[first + 3]):
-        if users.repeats.shape[1] > 0:
-            users.repeats[user, k] = get(buffer, at, 4)
-            gate[REPEAT] = k + 1
+        users.repeats[user, k] = get(buffer, at, 4)
         at += 4
+    gate[REPEAT] = buffer[first + 3]
     weights = end - 2 * (negatives + carried) if buffer[first + 1] & WEIGHTED else -1
     at = _get_set(users, user, NEGATIVES, 0, rules.negatives_max, buffer, at, negatives, weights)
     beyond = -1 if weights < 0 else weights + 2 * negatives

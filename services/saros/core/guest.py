@@ -29,9 +29,7 @@ class Guest:
 
     def __init__(self, items: Items, rules: StepRules) -> None:
         self.items, self.rules = items, rules
-        self._users = Users(
-            items.rules, negatives_max=1, carried_max=1, clicked_max=1, repeats=False, limit=1, evict=False
-        )
+        self._users = Users(items.rules, negatives_max=1, carried_max=1, clicked_max=1, limit=1, evict=False)
         self._users.intern(np.zeros(1, np.uint64))
         self._ledger = Ledger(items.rules.dim, 1)
         self._scratch = scratch(NEGATIVES_MAX + 1, items.rules.dim)

@@ -63,7 +63,6 @@ class Learner:
             negatives_max=session_rules.negatives_max,
             carried_max=session_rules.carried_max,
             clicked_max=session_rules.clicked_max,
-            repeats=gate_rules.ignore_repeats,
             limit=users_max,
             evict=evict,
         )
@@ -105,7 +104,6 @@ class Learner:
         session_rules = _held(self.session_rules, rules)
         gate.check_rules(rules)
         sessions.check_rules(session_rules)
-        self.users.remember_repeats(rules.ignore_repeats)
         self.gate_rules, self.session_rules = rules, session_rules
         if rules.blocks_min:
             self.gate.bounds[0] = rules.blocks_min

@@ -44,7 +44,7 @@ class UserArrays(NamedTuple):
     weights: U16  # [n, negatives + carried + 1]
     gate: I32  # [n, 32]
     taken: I32  # [n, 8] of TAKEN those in the window, by day; only read where TAKEN is not 0
-    repeats: U32  # [n, 128 or 0] the last clicked items, both halves of the key xor-ed
+    repeats: U32  # [n, 128] the last items clicked while repeats were ignored, both halves of the key xor-ed
     doom: I32  # [n] scratch of the gate
     rows: F32  # [n, d]
 
@@ -59,7 +59,6 @@ class Users:
         negatives_max: int,
         carried_max: int,
         clicked_max: int,
-        repeats: bool,
         limit: int,
         evict: bool,
     ) -> None:
@@ -68,7 +67,6 @@ class Users:
         self._rows = rows
         self._pending = negatives_max + carried_max + 1  # the click that closes a block needs a place of its own
         self._sets = self._pending + clicked_max
-        self._repeats = REPEAT_SIZE * repeats
         self.arrays = self._allocate()
 
     def _allocate(self) -> UserArrays:
@@ -83,17 +81,10 @@ class Users:
             weights=np.zeros((n, self._pending), np.uint16),
             gate=line_zeros((n, GATE_WIDTH), np.int32),
             taken=np.zeros((n, 8), np.int32),
-            repeats=np.zeros((n, self._repeats), np.uint32),
+            repeats=np.zeros((n, REPEAT_SIZE), np.uint32),
             doom=np.full(n, UNDOOMED, np.int32),
             rows=line_zeros((n, self._rows.dim), np.float32),
         )
-
-    def remember_repeats(self, remember: bool) -> None:
-        """Give users room for the items they clicked, or take it away."""
-        if remember != (self._repeats > 0):
-            self._repeats = REPEAT_SIZE * remember
-            self.arrays.gate[:, REPEAT] = 0
-            self.arrays = self.arrays._replace(repeats=np.zeros((self.table.capacity, self._repeats), np.uint32))
 
     def intern(self, keys: U64) -> tuple[I32, I32]:
         """Return a slot for each key (-1: no room) and those that were given anew; these are reset."""
@@ -108,11 +99,12 @@ class Users:
 @kernel
 def reset_gate(users: UserArrays, user: int) -> None:
     """Make the gate side of a user new, but for what goes with its row and what `settle` counts: they come later."""
+    # No more than there are: where repeats were never ignored, nobody ever writes there, and it takes no memory.
+    for k in range(min(users.gate[user, REPEAT], REPEAT_SIZE)):
+        users.repeats[user, k] = 0
     for k in range(GATE_WIDTH):
         if k != MOVED and k != LOW and k != HIGH and k != TAKEN:
             users.gate[user, k] = 0
-    for k in range(users.repeats.shape[1]):
-        users.repeats[user, k] = 0
 
 
 @kernel

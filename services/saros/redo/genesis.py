@@ -136,6 +136,16 @@ def differences(one: Genesis, other: Genesis) -> list[str]:
     return [name for name, a, b in zip(Genesis._fields, one, other, strict=True) if a != b]
 
 
+def check_partitions(genesis: Genesis, topic: str, partitions: int) -> None:
+    """Refuse a topic of events that has other partitions than the model: its users would be elsewhere."""
+    if partitions != genesis.partitions:
+        raise RefusedError(
+            f"topic {topic} has {partitions} partitions and its model {genesis.partitions}, which never changes",
+            f"name another model; or delete the topic and make it anew with {genesis.partitions} partitions, delete "
+            "the redo topic too, and `saros rebase` keeps the model",
+        )
+
+
 def check_settings(genesis: Genesis, rows: RowRules, partitions: int, items_max: int) -> None:
     """Refuse settings that are not the model's; each has its own way out."""
     wrong: Sequence[tuple[str, object, object, str]] = (

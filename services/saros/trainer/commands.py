@@ -102,8 +102,8 @@ def trainer(
     log("trainer was started", model=plan.model)
     try:
         service.run(until_drained=until_drained)
-    except BaseException:
-        service.give_up()
+    except BaseException as error:
+        service.give_up(error)
         raise
     log("trainer has stopped", model=plan.model)
 

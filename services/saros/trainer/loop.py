@@ -29,9 +29,11 @@ from saros.adapters.kafka import Place as Offset
 from saros.adapters.places import Same, start_of
 from saros.adapters.redis import Store
 from saros.adapters.redo import Message, RedoLog
+from saros.core.counts import CROSSED
 from saros.core.fold import fold_rows
 from saros.core.learner import Batch, Learner
 from saros.errors import BrokerError, SarosError
+from saros.redo.genesis import check_partitions
 from saros.redo.replica import Replica
 from saros.telemetry import (
     FOREIGN,
@@ -69,6 +71,7 @@ class Tally(NamedTuple):
     events: int = 0
     records: int = 0
     redo_bytes: int = 0
+    crossed: int = 0  # times that a user passed B with blocks to be taken back
 
 
 class _Ahead(NamedTuple):
@@ -104,6 +107,8 @@ class Trainer:
 
     def gained(self, partitions: list[int]) -> list[Offset]:
         """Own more partitions: fold the log to its end, flush, then begin at `next`."""
+        genesis = self._replica.genesis
+        check_partitions(genesis, self._topic, max([genesis.partitions, *(each + 1 for each in partitions)]))
         self.catch_up()
         return [(partition, self._begin(partition)) for partition in partitions]
 
@@ -329,7 +334,8 @@ class Trainer:
         reach("learned")
         size = self._redo.send(share.partition, record)
         share.note_size(len(rows), size)
-        self.tally = Tally(self.tally.events + len(rows), self.tally.records + 1, self.tally.redo_bytes + size)
+        more = (len(rows), 1, size, int(batch.counts[CROSSED]))
+        self.tally = Tally(*map(sum, zip(self.tally, more, strict=True)))
         REDO_BYTES.inc(size)
         reach("sent")
         share.newest_ms = stats.newest_ms

@@ -7,7 +7,7 @@ back is found.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from saros.redo.fence import pack_vector, unpack_vector
 from saros.redo.replica import Replica
 from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
 from saros.trainer.points import reach
+from saros.trainer.stop import awaited
 
 
 class _Swap(NamedTuple):
@@ -47,8 +48,12 @@ class _Write(NamedTuple):
 class ShardWriter:
     """Writes the shards of the partitions that this process owns, in a thread of its own."""
 
-    def __init__(self, store: Store, replica: Replica, vectors: list[bytes], pool: Executor) -> None:
-        self._store, self._replica, self._pool = store, replica, pool
+    def __init__(
+        self, store: Store, replica: Replica, vectors: list[bytes], pool: Executor,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`check` may end what takes long: it raises then, and this is not to be used any more."""
+        self._store, self._replica, self._pool, self._check = store, replica, pool, check
         # Of each shard: the vector that its changes are counted from, as it stands in the store.
         self._known = vectors
         self._fallen: dict[int, bytes] = {}  # shards that have to be written whole, and the vector found there
@@ -143,7 +148,8 @@ class ShardWriter:
         if self._writing is None or not (wait or self._writing.answers.done()):
             return
         (answers, vector, swaps), self._writing = self._writing, None
-        for swap, found in zip(swaps, answers.result(), strict=True):
+        all_found = awaited(answers, self._check)
+        for swap, found in zip(swaps, all_found, strict=True):
             if found is None:
                 self._known[swap.shard] = vector
                 continue
@@ -155,7 +161,9 @@ class ShardWriter:
                     REPAIRS.labels("items").inc()
                     log("shard fell back", logging.WARNING, shard=swap.shard)
                 if not found:
-                    self._store.write_meta(swap.shard, self._replica.genesis.packed())  # it went with all the rest
+                    # It went with all the rest.
+                    genesis = self._replica.genesis.packed()
+                    awaited(self._pool.submit(self._store.write_meta, swap.shard, genesis), self._check)
                 self._fallen[swap.shard] = found
 
     def _is_ahead(self, vector: bytes) -> bool:

@@ -22,13 +22,21 @@ from saros.core.gate import SESSION
 from saros.core.items import Items
 from saros.errors import InputError, RefusedError
 from saros.redo.fence import FENCE_BYTES, Fence
-from saros.redo.genesis import REBASED, Genesis, check_settings, differences, read_genesis, shards_of
+from saros.redo.genesis import (
+    REBASED,
+    Genesis,
+    check_partitions,
+    check_settings,
+    differences,
+    read_genesis,
+    shards_of,
+)
 from saros.redo.replica import Replica
 from saros.telemetry import log
 from saros.trainer.loop import Trainer
 from saros.trainer.plan import Plan, behind_bytes, group_of, new_learner
 from saros.trainer.shards import ShardWriter
-from saros.trainer.stop import Stop, StoppedError
+from saros.trainer.stop import Stop, StoppedError, awaited
 from saros.trainer.users import Threads
 from saros.wire.decode import Decoder
 
@@ -40,6 +48,7 @@ _READERS, _WRITERS = 4, 2  # threads: one write is made ready while the store do
 def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
     """Make the model's topics where they are missing; return those of the events and of the log."""
     admin, names = Admin(plan.cluster), topics_of(plan.model)
+    _check_partitions(plan, admin)
     made = [
         admin.ensure(name, plan.partitions, plan.replication, settings, create=plan.create_topics)
         for name, settings in zip(names, (EVENTS_SETTINGS, REDO_SETTINGS, DEAD_SETTINGS), strict=True)
@@ -49,6 +58,17 @@ def ensure_topics(plan: Plan) -> tuple[Topic, Topic]:
             log("topic was checked", logging.WARNING, warning=warning)
     check_log(admin, names.redo, plan.rules.record_bytes + plan.rules.taken_back_bytes)
     return made[0], made[1]
+
+
+def _check_partitions(plan: Plan, admin: Admin) -> None:
+    """Refuse an events' topic that has other partitions than its model: no settings go with that."""
+    names = topics_of(plan.model)
+    events, redo = admin.find(names.events), admin.find(names.redo)
+    if events is None or redo is None or events.partitions == redo.partitions:
+        return
+    genesis = RedoLog(plan.cluster, redo).genesis()
+    if genesis is not None:
+        check_partitions(genesis, names.events, events.partitions)
 
 
 def ensure_genesis(plan: Plan, redo: RedoLog, events: Topic, redo_topic: Topic) -> Genesis:
@@ -160,7 +180,7 @@ class Service:
         replica = Replica(genesis, Items(genesis.rows, plan.items_max))
         self._threads = Threads(ThreadPoolExecutor(_READERS, "read"), ThreadPoolExecutor(_WRITERS, "write"))
         vectors = boot(self._store, self._redo, replica, lambda _: stop.check())
-        shards = ShardWriter(self._store, replica, vectors, self._threads.writing)
+        shards = ShardWriter(self._store, replica, vectors, self._threads.writing, stop.check_late)
         self._redo.topic.check()  # what was read is of the topic whose genesis it was read for (rules 39, 40)
         self._redo.follow(replica.fences)
         dead = DeadLetters(Writer(plan.cluster), names.dead, plan.partitions, stop.check_late)
@@ -191,7 +211,9 @@ class Service:
             # As if it had been killed, but the group need not miss us first.
             log("stopped halfway, the next owner goes on", logging.WARNING, where=str(stopped))
             self.trainer.abandon()
-        self.close()
+            self.close(wait=False)
+        else:
+            self.close()
 
     def _run(self, *, until_drained: bool) -> None:
         partitions = range(self._partitions if until_drained else 0)
@@ -228,23 +250,28 @@ class Service:
         if not reached(self._replica.fences) or not self.trainer.drain():
             return False
         stored = self._store, self._replica.genesis
-        return all(map(reached, [user_fences(*stored), *item_fences(*stored)]))
+        read = self._threads.reading.submit(lambda: [user_fences(*stored), *item_fences(*stored)])
+        fences = awaited(read, self._stop.check_late)
+        return all(map(reached, fences))
 
-    def close(self) -> None:
-        """Leave the group and close all connections."""
+    def close(self, *, wait: bool = True) -> None:
+        """Leave the group and close all connections; where nobody is to wait for the store, calls to it fail."""
+        if not wait:
+            self._store.close()  # first, whatever else goes wrong: the threads end with it, however a store hangs
         self._reader.close()
         self._redo.close()
         for threads in self._threads:
-            threads.shutdown(cancel_futures=True)  # in order there are none left
+            threads.shutdown(wait=wait, cancel_futures=True)  # in order there are none left
         self._store.close()
 
-    def give_up(self) -> None:
+    def give_up(self, error: BaseException) -> None:
         """Close as far as that goes, after something failed, and end in any case.
 
         A client that is in the group when the interpreter is taken apart may wait there for ever, and the group would
         take its partitions for read. An alarm ends the process even then.
         """
         signal.alarm(_GIVE_UP_S)
+        log("trainer gives up", logging.ERROR, error=str(error))  # before anything else can hang
         self.trainer.abandon()
         with suppress(Exception):  # what failed first is what is told
-            self.close()
+            self.close(wait=False)

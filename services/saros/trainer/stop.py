@@ -3,10 +3,16 @@
 import os
 import signal
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from types import FrameType
+from typing import TypeVar
 
 # Whoever sent the signal kills after a while, 10 s as a rule. What takes longer than this is left to the next owner.
 _GRACE_S = 4.0
+_SLICE_S = 0.2  # between two looks whether it is late
+
+_T = TypeVar("_T")
 
 
 class StoppedError(Exception):
@@ -37,3 +43,10 @@ class Stop:
         """Raise if a stop was asked for some seconds ago: in whatever may take long, between two steps of it."""
         if self.asked and time.monotonic() > self._late_s:
             raise StoppedError("in the middle of something long")
+
+
+def awaited(answer: Future[_T], check: Callable[[], None]) -> _T:
+    """Return the answer of a thread; `check` may end the waiting: a store that hangs keeps a call for long."""
+    while not wait([answer], _SLICE_S).done:
+        check()
+    return answer.result()

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from saros.redo.record import change_ledgers, operations
 from saros.telemetry import FLUSH_SECONDS, MISMATCHES, REPAIRS, log
 from saros.trainer.plan import LoopRules
 from saros.trainer.points import reach
+from saros.trainer.stop import awaited
 from saros.wire.coalesce import coalesced
 from saros.wire.operations import HAS_WAITING
 from saros.wire.v1 import redo_pb2 as pb
@@ -39,6 +40,7 @@ _GATHER_SHARE = 8  # ... or until one in so many of the users that may be in mem
 _FENCES = 64
 _NOBODY: I32 = np.zeros(0, np.int32)
 _Read = TypeVar("_Read")
+_Given = ParamSpec("_Given")
 
 
 class Accepted(NamedTuple):
@@ -103,12 +105,16 @@ class UserStore:
         self.pending_bytes = self.pending_users = 0  # of records that are not in the store yet
         self._ours: deque[Fence] = deque(maxlen=_FENCES)  # the last ones that we left
         # The highest fence that was flushed or met: what a read has to be of (rule 17).
-        self._at = self._fence_of(store.read_head(partition)[:FENCE_BYTES])
+        self._at = self._fence_of(self._read_now(store.read_head, partition)[:FENCE_BYTES])
 
     def _fence_of(self, found: bytes) -> Fence:
         """Return a stored fence; none is that of the beginning. One of another log stops us (rule 38)."""
         start = self._genesis.start(self._partition)
         return self._genesis.found(found, [start], f"partition {self._partition} of the store")[0]
+
+    def _read_now(self, read: Callable[_Given, _Read], *given: _Given.args, **named: _Given.kwargs) -> _Read:
+        """Return what is read, by a thread: whoever waits for it may be stopped."""
+        return awaited(self._threads.reading.submit(read, *given, **named), self._check)
 
     @property
     def is_behind(self) -> bool:
@@ -183,7 +189,7 @@ class UserStore:
         """Wait for the answer to what is written."""
         assert self._writing is not None
         (answer, records), self._writing = self._writing, None
-        found = answer.result()
+        found = awaited(answer, self._check)
         if found is None:
             self._at = records[-1].fence
             self._ours.append(self._at)
@@ -227,7 +233,7 @@ class UserStore:
         missing = self._redo.accepted(self._partition, found, self._at.offset + 1)
         for records in _as_one(Accepted(fence, record, bytes=_size_of(record)) for fence, record in missing):
             self._check()
-            again = self._write(at, records)
+            again = awaited(self._threads.writing.submit(self._write, at, records), self._check)
             if again is not None:
                 self._meet(self._fence_of(again))
                 return
@@ -259,11 +265,11 @@ class UserStore:
 
         Such a user is the same under every fence that was ours since it was asked for.
         """
-        known = asked.answer.result()
+        known = awaited(asked.answer, self._check)
         while not all(
             self._is_expected(found.fence, asked.since) for found in (known.users, known.ledgers) if found is not None
         ):
-            known = self._read(asked.keys)
+            known = self._read_now(self._read, asked.keys)
         return known
 
     def ask_ledgers(self, keys: U64, in_flight: Sequence[pb.Record]) -> Asked[Ledgers]:
@@ -278,9 +284,9 @@ class UserStore:
         What the store had under its fence is one part, what the records behind that fence change the other: some of
         them may have been written since it was asked for.
         """
-        found = asked.answer.result()
+        found = awaited(asked.answer, self._check)
         while not self._is_expected(found.fence, asked.since):
-            found = self._store.read_ledgers(self._partition, asked.keys)
+            found = self._read_now(self._store.read_ledgers, self._partition, asked.keys)
         fence = self._fence_of(found.fence)
         nonces = [asked.since.nonce, *(record.nonce for record in asked.behind)]
         if fence.nonce not in nonces:
@@ -307,7 +313,7 @@ class UserStore:
         """Return the state of the partition as of the last record that counts."""
         self.flush()
         while True:
-            head = self._store.read_head(self._partition)
+            head = self._read_now(self._store.read_head, self._partition)
             if self._is_expected(head[:FENCE_BYTES]):
                 return pb.Partition.FromString(head[FENCE_BYTES:])
 

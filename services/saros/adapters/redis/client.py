@@ -30,6 +30,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from saros.adapters.redis.keys import settled
 from saros.errors import InputError, StoreError
 
 _T = TypeVar("_T")
@@ -95,6 +96,7 @@ class Client:
 
     def __init__(self, address: Address) -> None:
         self._retry = Retry(ExponentialBackoff(_BACKOFF_CAP_S, _BACKOFF_BASE_S), address.retries, _PASSING)
+        self._is_closed = False
         self._redis: Any = self._connect(address.url, address.options())
         self.is_cluster = isinstance(self._redis, RedisCluster)
         # HGETALL as the list the server sends, fields and values in turn: what reads it needs no dictionary.
@@ -118,7 +120,11 @@ class Client:
 
     def _again(self, do: Callable[[], _T]) -> _T:
         """Return what `do` does; where it fails in passing, after some more tries."""
-        return self._retry.call_with_retry(do, _give_up_if_shut_out)
+        return self._retry.call_with_retry(do, self._give_up)
+
+    def _give_up(self, error: Exception) -> None:
+        if self._is_closed or isinstance(error, _SHUT_OUT):
+            raise error
 
     def _run(self, do: Callable[[], _T]) -> _T:
         with translated():
@@ -191,7 +197,7 @@ class Client:
         for server, key in servers.values():
             with server.client() as connection:
                 try:
-                    self._run(partial(_settle, connection, key + b":settled"))
+                    self._run(partial(_settle, connection, settled(key)))
                 except StoreError as error:
                     if isinstance(error.__cause__, ResponseError):
                         return str(error)
@@ -199,7 +205,8 @@ class Client:
         return ""
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections: a call that another thread waits for fails, and is not tried again."""
+        self._is_closed = True
         self._redis.close()
 
 
@@ -208,11 +215,6 @@ def _settle(connection: Any, key: bytes) -> None:
     connection.set(key, b"", ex=_SETTLE_S)
     if not connection.execute_command("WAITAOF", 1, 0, 1000 * _SETTLE_S)[0]:
         raise TimeoutError(f"not on its disk after {_SETTLE_S} s")
-
-
-def _give_up_if_shut_out(error: Exception) -> None:
-    if isinstance(error, _SHUT_OUT):
-        raise error
 
 
 @contextmanager

@@ -72,6 +72,11 @@ class Keys(NamedTuple):
         return b"%s:%s:%d" % (self.tag(self.shard_of(partition)), kind, partition)
 
 
+def settled(key: bytes) -> bytes:
+    """Return the name of a key beside another that is written to know when all before it are on the disk."""
+    return key + b":settled"
+
+
 def with_keys(prefix: bytes, keys: U64) -> list[bytes]:
     """Return the names that begin with `prefix`, one for each key."""
     raw = keys.astype("<u8", copy=False).tobytes()

@@ -4,19 +4,26 @@ import signal
 import time
 from collections.abc import Iterator
 
+from saros.adapters.kafka import Writer
+from saros.adapters.names import topics_of
 from saros.adapters.redis import Address, Store
 from saros.adapters.redis.client import Client
 from saros.adapters.redis.store import script_text
 from saros.core.codec_items import pack_items
+from saros.core.events import IMPRESSION
 from saros.core.items import Items
 from saros.core.rows import live_rows
 from saros.lab.bench import shapes
 from saros.lab.bench.measure import Row, race, row
 from saros.lab.bench.trainers import Trainers, await_until
+from saros.redo.fence import unpack_fence, unpack_vector
+from saros.wire.encode import event_of
+from saros.wire.partitions import partitions_of
 
 WRITER_GOAL = 0.8
 _ROWS = 2_000  # of a shard that changed within a second
 _ROUNDS = 15
+_LOST = 3  # the shard, and the partition whose users it holds
 
 
 def shard_writer(store: Address, dim: int, *, quick: bool = False) -> Row:
@@ -71,11 +78,28 @@ def recoveries(trainers: Trainers, model: str, partitions: int) -> Iterator[Row]
         note="from the start of the next process to its first record, under the same static name",
     )  # fmt: skip
     store = Store(trainers.store, model, 16)
-    await_until(lambda: bool(store.read_vector(3)))
-    store.wipe(shard=3)
+    await_until(lambda: bool(store.read_vector(_LOST) and store.read_head(_LOST)))
+    vector, fence = store.read_vector(_LOST), unpack_fence(store.read_head(_LOST)).offset
+    writer, topic = Writer(trainers.cluster), topics_of(model).events
+    somebody = next(name for name in map(str, range(1000)) if partitions_of([name], partitions)[0] == _LOST)
+    store.wipe(shard=_LOST)
+
+    def is_back() -> bool:
+        # Users that are lost are found as the next ones are read or written: the backlog may be at its end.
+        writer.send(topic, _LOST, event_of(somebody, IMPRESSION, ["item-1"], 0).SerializeToString())
+        items, users = store.read_vector(_LOST), store.read_head(_LOST)
+        return (
+            bool(items and users)
+            and unpack_fence(users).offset >= fence
+            and all(
+                there.offset >= before.offset
+                for there, before in zip(*(unpack_vector(each, partitions) for each in (items, vector)), strict=True)
+            )
+        )
+
     yield row(
-        "recover a lost shard", "s", await_until(lambda: bool(store.read_vector(3))),
-        note="its keys deleted under a trainer at work, until its items are back",
+        "recover a lost shard", "s", await_until(is_back),
+        note="its keys deleted under a trainer at work, until its items and its partition's users are where they were",
     )  # fmt: skip
     store.close()
     second.send_signal(signal.SIGTERM)

@@ -26,6 +26,7 @@ _HEAD = 12  # the bend of the popularity curve: a twelfth of the items
 _START_MS = 20_000 * DAY_MS
 _WEEK_MS = 7 * DAY_MS
 _VISITS_A_WEEK = 20  # of one user: few come near the gate's upper bound, some pass it
+_AGAIN_SHARE, _AGAIN_VISITS = 0.06, 120  # of a crowd's visits: those of users who come so often, more than any B
 _CLICK_SHARE, _BURST = 0.575, 4  # of ML-1M: ratings of 4 and 5, and how many a user gives in a row
 
 
@@ -67,13 +68,14 @@ def pieces(events: Events, count: int) -> list[Events]:
     return [events.cut(k * size, (k + 1) * size) for k in range(count)]
 
 
-def slates(visits: int, users: int, item_keys: U64, seed: int = 1) -> Events:
+def slates(visits: int, users: int, item_keys: U64, seed: int = 1, who: I32 | None = None) -> Events:
     """Return visits in the order of time: a slate is shown and, 5 to 60 seconds later, one of its items clicked.
 
-    Users are numbers below `users`, which are slots where they were interned in that order.
+    Users are numbers below `users`, which are slots where they were interned in that order; `who` says whose visits.
     """
     rng = np.random.default_rng(seed)
     user, size = draw_users(rng, visits, users), rng.integers(NEGATIVES_MIN + 1, NEGATIVES_MAX + 2, visits)
+    user = user if who is None else who
     first = np.cumsum(size) - size
     shown = item_keys[draw_sets(rng, size, len(item_keys))]
     clicked = shown[first + rng.integers(0, size)]
@@ -88,15 +90,41 @@ def slates(visits: int, users: int, item_keys: U64, seed: int = 1) -> Events:
     return Events.of(np.concatenate((user, user))[order], kind, items, time_ms[order], start=start)
 
 
-def singles(visits: int, users: int, item_keys: U64, seed: int = 1) -> Events:
+def singles(visits: int, users: int, item_keys: U64, seed: int = 1, who: I32 | None = None) -> Events:
     """Return visits as `slates` does, each of the shown items in an impression of its own, a second after the other."""
-    visit = slates(visits, users, item_keys, seed)
+    visit = slates(visits, users, item_keys, seed, who)
     sizes = np.diff(visit.start)
     event, place = np.repeat(np.arange(len(sizes)), sizes), spans(np.zeros(len(sizes), np.int64), sizes)
     time_ms = visit.time_ms[event] + 1000 * place - 16_000 * (visit.kind[event] == IMPRESSION)
     order = np.argsort(time_ms, kind="stable")
     event = event[order]
     return Events.of(visit.user[event], visit.kind[event], visit.items[order], time_ms[order])
+
+
+def once(users: int, item_keys: U64, seed: int = 1) -> Events:
+    """Return a slate for each user, and nothing more of it."""
+    visit = slates(users, users, item_keys, seed, np.random.default_rng(users).permutation(users).astype(np.int32))
+    shown = np.flatnonzero(visit.kind == IMPRESSION)
+    sizes = np.diff(visit.start)[shown]
+    start = np.concatenate(([0], np.cumsum(sizes)))
+    items = visit.items[spans(visit.start[shown], sizes)]
+    return Events.of(visit.user[shown], visit.kind[shown], items, visit.time_ms[shown], start=start)
+
+
+def crowd(count: int, users: int, item_keys: U64, seed: int = 1) -> Events:
+    """Return about so many events of which every user has one or more: an impression of each, among visits as `singles`
+    has them. A few users come again and again: where there are enough visits, they pass any bound of the gate."""
+    rng, visits = np.random.default_rng(seed), max(1, (count - users) // (1 + (NEGATIVES_MIN + NEGATIVES_MAX) // 2 + 1))
+    who, again = draw_users(rng, visits, users), rng.random(visits) < _AGAIN_SHARE
+    who[again] = rng.integers(0, min(users, max(1, int(again.sum()) // _AGAIN_VISITS)), int(again.sum()))
+    visit = singles(visits, users, item_keys, seed, who)
+    each = rng.permutation(users).astype(np.int32)
+    seen_ms = np.linspace(visit.time_ms[0], visit.time_ms[-1], users).astype(np.int64)
+    time_ms = np.concatenate((visit.time_ms, seen_ms))
+    order = np.argsort(time_ms, kind="stable")
+    kind = np.concatenate((visit.kind, np.full(users, IMPRESSION, np.uint8)))
+    items = np.concatenate((visit.items, item_keys[draw_items(rng, users, len(item_keys))]))
+    return Events.of(np.concatenate((visit.user, each))[order], kind[order], items[order], time_ms[order])
 
 
 def ratings(count: int, users: int, item_keys: U64, seed: int = 1) -> Events:
@@ -134,9 +162,7 @@ def make_works(calls: int, blocks: int, dim: int) -> list[Work]:
     """Return the work of so many calls of the step, all on one model with the users and items of ML-1M."""
     item_keys, items = keys(ITEMS, 0), Items(live_rows(dim), ITEMS)
     slots = items.intern(item_keys)
-    users = Users(
-        items.rules, negatives_max=64, carried_max=16, clicked_max=64, repeats=False, limit=USERS, evict=False
-    )
+    users = Users(items.rules, negatives_max=64, carried_max=16, clicked_max=64, limit=USERS, evict=False)
     users.intern(keys(USERS, 1))
     ledger, room = Ledger(dim, USERS), scratch(NEGATIVES_MAX + 1, dim)
     told = line_zeros((blocks, dim), np.float32)  # a learner, too, writes every batch into the same columns

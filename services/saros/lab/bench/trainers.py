@@ -31,6 +31,7 @@ class Told(NamedTuple):
     seconds: float  # from the first event taken until the last one was in the store
     records: int
     redo_bytes: int
+    crossed: int  # times that a user passed B with blocks to be taken back
     memory_mb: float  # most that one of them held
 
 
@@ -79,6 +80,7 @@ class Trainers:
             max(tally["ended_s"] for tally in tallies) - min(tally["begun_s"] for tally in tallies),
             int(sum(tally["records"] for tally in tallies)),
             int(sum(tally["redo_bytes"] for tally in tallies)),
+            int(sum(tally["crossed"] for tally in tallies)),
             max(memory_mb for _, memory_mb in ended),
         )
 
