@@ -232,16 +232,17 @@ def change_ledgers(ledgers: dict[int, dict[int, bytes]], record: pb.Record) -> N
     blocks, users, asked = record.blocks, record.users, np.fromiter(ledgers, np.uint64, len(ledgers))
     key, owner = np.frombuffer(users.key, np.uint64), np.frombuffer(blocks.user, np.uint64)
     touched, booked = np.flatnonzero(np.isin(key, asked)).tolist(), np.flatnonzero(np.isin(owner, asked)).tolist()
+    user_flags, block_flags, data = users.flags, blocks.flags, blocks.data  # a message gives a copy each time
     for u in touched:
-        if users.flags[u] & ERASED:
+        if user_flags[u] & ERASED:
             ledgers[int(key[u])].clear()
     starts, numbers = bounds(np.frombuffer(blocks.length, np.uint32)), np.frombuffer(blocks.number, np.int32)
     for b in booked:
-        ledger, number, flags = ledgers[int(owner[b])], int(numbers[b]), blocks.flags[b]
+        ledger, number, flags = ledgers[int(owner[b])], int(numbers[b]), block_flags[b]
         if flags & CLEAR:
             ledger.clear()
         if flags & BOOK:
-            ledger[number] = blocks.data[starts[b] : starts[b + 1]]
+            ledger[number] = data[starts[b] : starts[b + 1]]
         elif flags & DELETE:
             ledger.pop(number, None)
     vested = np.frombuffer(users.vested, np.int32).reshape(-1, 2)

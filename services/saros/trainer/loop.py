@@ -247,8 +247,9 @@ class Trainer:
         now, self._ahead = self._ahead or self._take(_BUSY_S if self._flying() else _IDLE_S, _LINGER_S), None
         if now is None:
             return 0
+        offsets = now.taken.polled.offsets()
         turns = [
-            Turn(share, now.taken)
+            Turn(share, now.taken, offsets)
             for share in now.shares
             if self.shares.get(share.partition) is share and share.partition not in self._stale
         ]

@@ -103,7 +103,7 @@ class Recount:
             quiet = 0 if taken.polled.values else quiet + 1
             if quiet > _QUIET_POLLS:
                 raise BrokerError(f"{self._topic}/{partition} does not give what is at {at}, before {ends[0]}")
-            offsets = taken.polled.offsets(np.arange(len(taken.polled.values)))
+            offsets = taken.polled.offsets()
             while ends and len(offsets):
                 mine = np.flatnonzero((offsets >= at) & (offsets < ends[0]))
                 for run in taken.runs(mine, 1 << 30):

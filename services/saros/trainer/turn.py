@@ -34,10 +34,11 @@ class Run(NamedTuple):
 class Turn:
     """The micro-batches of a share."""
 
-    def __init__(self, share: Share, taken: Taken) -> None:
+    def __init__(self, share: Share, taken: Taken, offsets: I64) -> None:
+        """`offsets` are those of all messages."""
         self.share, self.taken = share, taken
         mine = taken.of(share.partition)
-        offsets = taken.polled.offsets(mine)
+        offsets = offsets[mine]
         # Else events would be learned twice, or a record would cover what is in none.
         assert (np.diff(offsets) > 0).all(), "the messages of a partition come in order, each once"
         mine = mine[offsets >= share.next]  # what lies before `next` is in records already

@@ -46,15 +46,14 @@ class Polled(NamedTuple):
         key: bytes | None = self.messages[k].key()
         return key
 
-    def offsets(self, messages: I64) -> I64:
-        """Return the offsets of these messages."""
-        some = map(self.messages.__getitem__, messages.tolist())
-        return np.fromiter(map(Message.offset, some), np.int64, len(messages))
+    def offsets(self) -> I64:
+        """Return the offsets of all messages."""
+        return np.fromiter(map(Message.offset, self.messages), np.int64, len(self.messages))
 
     def next_offsets(self) -> dict[int, int]:
         """Return, for each partition, the offset behind its last message."""
-        behind = dict(zip(self.partition.tolist(), range(len(self.messages)), strict=True))
-        return {partition: self.offset(k) + 1 for partition, k in behind.items()}
+        there = np.flatnonzero(np.bincount(self.partition)).tolist()
+        return {p: self.offset(int(np.flatnonzero(self.partition == p)[-1])) + 1 for p in there}
 
 
 class Received(NamedTuple):
