@@ -93,8 +93,7 @@ class Bench:
         self.rows, self.rules = rows, rules
         self.items = Items(rows, 4096)
         self.items.intern(np.array(items, np.uint64))
-        widths = {"negatives_max": 1, "carried_max": 1, "clicked_max": 1}
-        self.users = Users(rows, **widths, limit=64, evict=False)
+        self.users = Users(rows, negatives_max=1, carried_max=1, clicked_max=1, limit=64, evict=False)
         slots, _ = self.users.intern(np.array(users, np.uint64))
         self.slot_of_user = {key: int(slot) for key, slot in zip(users, slots, strict=True)}
         self.ledger = Ledger(rows.dim, 64)

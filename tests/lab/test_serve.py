@@ -111,7 +111,7 @@ def test_an_api_is_measured_and_nothing_stays(
     assert goals == {"a raw ASGI app": 0.4, "plain FastAPI": 3.0, "250 ms": 1.0}
     hot = {(row["unit"], row["name"].rpartition(", ")[2][-3:], row["against"], row["goal"])
            for row in rows if row["name"].startswith("hot GET")}  # fmt: skip
-    peers = [("a raw ASGI app", 0.4), ("plain FastAPI", 3.0)]
+    peers = [("a raw ASGI app", 0.4), ("empty FastAPI", None), ("plain FastAPI", 3.0)]
     assert hot == {
         *((unit, "ems", peer, goal) for unit in ("CPU µs/request", "requests/s") for peer, goal in peers),
         *(("ms", which, peer, None) for which in ("p50", "p99") for peer, _ in peers),
@@ -131,6 +131,7 @@ def test_an_api_is_measured_and_nothing_stays(
     assert all(row["better"] == "lower" and row["met"] == (row["value"] <= 250) for row in late)
     assert len(models) == 1, "two groups share it"
     admin, redis = Admin(Cluster(real_broker.address)), connect(store_server.url)
+    assert list(redis.scan_iter("{bench}*")) == []
     for model in models:
         assert admin.find(f"{model}.events") is None
         assert list(redis.scan_iter(f"{{{model}:*")) == []

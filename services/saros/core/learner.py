@@ -51,8 +51,10 @@ class Learner:
         ledger_items_max: int = 1 << 30,
         keep_added: bool = True,
         evict: bool = False,
+        ahead: bool = False,
         pool: Pool | None = None,
     ) -> None:
+        """With `ahead` memory for `users_max` is set aside, which takes none until it is touched."""
         gate_rules = gate_rules or GateRules()
         session_rules = _held(session_rules or SessionRules(), gate_rules)
         sessions.check_rules(session_rules)
@@ -65,6 +67,7 @@ class Learner:
             clicked_max=session_rules.clicked_max,
             limit=users_max,
             evict=evict,
+            ahead=ahead,
         )
         capacity = self.users.table.capacity
         self.timeline, self.gate = new_timeline(capacity), gate.gate_state(gate_rules)

@@ -4,9 +4,10 @@
 block closes. A slot that is given anew is reset here and nowhere else.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from saros.core.jit import F32, I32, I64, U16, U32, U64, copy_columns, kernel, line_zeros
 from saros.core.rows import RowRules, start_user
@@ -61,37 +62,44 @@ class Users:
         clicked_max: int,
         limit: int,
         evict: bool,
+        ahead: bool = False,
     ) -> None:
+        """With `ahead` memory for all users is set aside, as in `SlotTable`: growing copies nothing."""
         self.limit = limit
-        self.table = SlotTable(limit, capacity=min(limit, 1024), evict=evict)
+        self.table = SlotTable(limit, capacity=min(limit, 1024), evict=evict, ahead=ahead)
         self._rows = rows
         self._pending = negatives_max + carried_max + 1  # the click that closes a block needs a place of its own
         self._sets = self._pending + clicked_max
-        self.arrays = self._allocate()
+        self._columns = self._allocate(limit if ahead else self.table.capacity)
+        self.arrays = self._in_use()
 
-    def _allocate(self) -> UserArrays:
-        """Return empty columns at the table's capacity."""
-        n = self.table.capacity
-        return UserArrays(
-            keys=self.table.keys,
-            pins=self.table.pins,
-            head=line_zeros((n, 8), np.int64),
-            ring=line_zeros((n, RING_SIZE), np.uint32),
-            sets=np.zeros((n, self._sets), np.uint64),
-            weights=np.zeros((n, self._pending), np.uint16),
-            gate=line_zeros((n, GATE_WIDTH), np.int32),
-            taken=np.zeros((n, 8), np.int32),
-            repeats=np.zeros((n, REPEAT_SIZE), np.uint32),
-            doom=np.full(n, UNDOOMED, np.int32),
-            rows=line_zeros((n, self._rows.dim), np.float32),
+    def _in_use(self) -> UserArrays:
+        """Return the columns at the table's capacity."""
+        capacity = self.table.capacity
+        return UserArrays(self.table.keys, self.table.pins, *(column[:capacity] for column in self._columns))
+
+    def _allocate(self, n: int) -> tuple[NDArray[Any], ...]:
+        """Return empty columns of n slots, those behind the table's own."""
+        return (
+            line_zeros((n, 8), np.int64),
+            line_zeros((n, RING_SIZE), np.uint32),
+            np.zeros((n, self._sets), np.uint64),
+            np.zeros((n, self._pending), np.uint16),
+            line_zeros((n, GATE_WIDTH), np.int32),
+            np.zeros((n, 8), np.int32),
+            np.zeros((n, REPEAT_SIZE), np.uint32),
+            np.full(n, UNDOOMED, np.int32),
+            line_zeros((n, self._rows.dim), np.float32),
         )
 
     def intern(self, keys: U64) -> tuple[I32, I32]:
         """Return a slot for each key (-1: no room) and those that were given anew; these are reset."""
         slots, fresh = self.table.intern(keys)
         if self.table.keys is not self.arrays.keys:
-            old, self.arrays = self.arrays, self._allocate()
-            copy_columns(self.arrays[2:], old[2:])
+            if self.table.capacity > len(self._columns[0]):
+                old, self._columns = self._columns, self._allocate(self.table.capacity)
+                copy_columns(self._columns, old)
+            self.arrays = self._in_use()
         reset(self.arrays, fresh, self._rows)
         return slots, fresh
 

@@ -72,16 +72,17 @@ def group_of(plan: Plan) -> str:
 def new_learner(plan: Plan, items: Items, *, whole: bool = False) -> Learner:
     """Return a learner of one partition; `whole`: it keeps all users and ledgers in memory."""
     users_max = _USERS_MOST if whole else min(plan.users_max, cached_users(plan))
-    return Learner(items, plan.step, plan.session, plan.gate, users_max=users_max, keep_added=whole, evict=not whole)
+    return Learner(
+        items, plan.step, plan.session, plan.gate, users_max=users_max, keep_added=whole, evict=not whole,
+        ahead=not whole,
+    )  # fmt: skip
 
 
 def cached_users(plan: Plan) -> int:
     """Return how many users of a partition may be in memory, if this process owns all partitions."""
     one = Learner(Items(plan.rows, 1), plan.step, plan.session, plan.gate, users_max=1024).users
     user_bytes = sum(column.nbytes for column in (*one.arrays, *one.table.arrays())) / one.table.capacity
-    room = plan.memory_bytes * (1 - _BEHIND_PART)
-    # Where a table grows, the old one and the new one are there for a moment.
-    return max(_USERS_LEAST, int(room / 1.5 / plan.partitions / user_bytes))
+    return max(_USERS_LEAST, int(plan.memory_bytes * (1 - _BEHIND_PART) / plan.partitions / user_bytes))
 
 
 def behind_bytes(plan: Plan) -> int:

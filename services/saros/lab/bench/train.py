@@ -189,7 +189,7 @@ def raw(cluster: Cluster, backlog: Backlog, poll: int) -> float:
 def without_sinks(cluster: Cluster, backlog: Backlog, poll: int, users: int) -> float:
     """(b): the pipeline, and nothing is kept."""
     items = Items(live_rows(DIM), 1_000_000)
-    learners = [Learner(items, live_step(), keep_added=False, users_max=users) for _ in range(PARTITIONS)]
+    learners = [Learner(items, live_step(), keep_added=False, users_max=users, ahead=True) for _ in range(PARTITIONS)]
     topic = topics_of(backlog.model).events
 
     def read(reader: Reader) -> int:
@@ -274,7 +274,7 @@ def _grow(cluster: Cluster, trainers: Trainers, cases: Sequence[Case]) -> Iterat
         )  # fmt: skip
         yield row(
             f"memory of the trainer, {case.users:,} users", "MB", told.memory_mb, against="what it may take",
-            peer=most_mb, ratio=told.memory_mb / most_mb, better="lower", goal=1.0,
+            peer=most_mb, ratio=told.memory_mb and told.memory_mb / most_mb, better="lower", goal=1.0,
             note=f"{_MEMORY_MB} MB as set, {_REST_MB} MB and the items beside it: what a process is to be given",
         )  # fmt: skip
     _, told = _learned(cluster, trainers, cases[0], count=2, more=more)

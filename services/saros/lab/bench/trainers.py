@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from saros.children import SAROS
 from saros.errors import SarosError
 
 _TOLD = re.compile(r"what was taken is learned (.*)")
+_PEAK = re.compile(r"^VmHWM:\s*(\d+) kB", re.MULTILINE)
 _WAIT_S = 120.0
 _LOOK_S = 0.02
 
@@ -32,7 +32,7 @@ class Told(NamedTuple):
     records: int
     redo_bytes: int
     crossed: int  # times that a user passed B with blocks to be taken back
-    memory_mb: float  # most that one of them held
+    memory_mb: float | None  # most that one of them held; None where the system does not tell as Linux does
 
 
 class Trainers:
@@ -81,7 +81,7 @@ class Trainers:
             int(sum(tally["records"] for tally in tallies)),
             int(sum(tally["redo_bytes"] for tally in tallies)),
             int(sum(tally["crossed"] for tally in tallies)),
-            max(memory_mb for _, memory_mb in ended),
+            max((memory_mb for _, memory_mb in ended if memory_mb is not None), default=None),
         )
 
     def remove(self, model: str) -> None:
@@ -116,16 +116,28 @@ def await_until(true: Callable[[], bool]) -> float:
     return time.monotonic() - start
 
 
-def _wait(process: subprocess.Popen[str]) -> tuple[dict[str, float], float]:
+def _wait(process: subprocess.Popen[str]) -> tuple[dict[str, float], float | None]:
     """Wait for a trainer that stops by itself; return its tally, and the most memory it held."""
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    peak_mb = None
+    while process.poll() is None:
+        peak_mb = _peak_mb(process.pid) or peak_mb
+        time.sleep(_LOOK_S)
     text = Path(str(process.args)).read_text(errors="replace")
     told = _TOLD.search(text)
     if process.returncode != 0 or told is None:
         raise SarosError(f"a trainer ended with {process.returncode}:\n{text[-2000:]}")
     tally = {name: float(value) for name, value in (part.split("=") for part in told[1].split())}
-    return tally, usage.ru_maxrss / (1024 if sys.platform == "linux" else 2**20)
+    return tally, peak_mb
+
+
+def _peak_mb(pid: int) -> float | None:
+    """Return the most memory that a process has held so far. (What `wait4` tells is at least what its parent had as it
+    was started.)"""
+    try:
+        found = _PEAK.search(Path(f"/proc/{pid}/status").read_text())
+    except OSError:  # no Linux, or it has just ended
+        return None
+    return int(found[1]) / 1024 if found else None
 
 
 def _end(process: subprocess.Popen[str]) -> None:
