@@ -201,7 +201,7 @@ def test_trainers_that_still_run_stop_and_change_nothing(model: Model, held: Mar
         assert trainers[1].wait(30) == 2, model.logs()
         trainers[0].send_signal(signal.SIGCONT)
         assert trainers[0].wait(30) == 2, model.logs()
-        assert model.logs().count("saros rebase") == 2, model.logs()
+        assert model.logs().count("saros: topic") == 2, model.logs()
     after = copy_of(held)
     assert after._replace(items=before.items) == before
     assert rows_of(after.items) == rows_of(before.items)
